@@ -73,5 +73,9 @@ def check_keys(kind: type[msgspec.Struct], data: dict[str, Any], where: str) -> 
                 fix=f"did you mean {near[0]!r}?" if near else None,
             )
         inner = fields[key]
-        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+        if (
+            isinstance(value, dict)
+            and isinstance(inner, type)
+            and issubclass(inner, msgspec.Struct)
+        ):
             check_keys(inner, value, f"{where} [{key}]")
