@@ -1,0 +1,1 @@
+"""Household: ALFWorld games, played by our own engine, with an exact oracle."""
