@@ -1,0 +1,70 @@
+"""Which turns are worth profiling at all. Every turn left out has a counted reason."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from pivotune.core.types import Message, Trajectory, Turn, content_hash
+
+
+class CandidateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is left out before sampling.
+
+    Trajectories known to have failed (reward below `success_at`) are no experts unless
+    `keep_failed`; turns whose own action is rejected by the verifier are left out unless
+    `keep_wrong_expert` (that filter needs the verifier and is applied while profiling).
+    """
+
+    keep_failed: bool = False
+    keep_wrong_expert: bool = False
+    success_at: float = 0.5
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """Turns to profile, and the number left out by reason."""
+
+    turns: tuple[Turn, ...]
+    dropped: dict[str, int]
+
+
+def is_expert(trajectory: Trajectory, config: CandidateConfig) -> bool:
+    """A trajectory whose outcome is unknown counts as an expert's."""
+    failed = trajectory.reward is not None and trajectory.reward < config.success_at
+    return config.keep_failed or not failed
+
+
+def prefix_hash(turn: Turn) -> str:
+    """Identifies the state as the policy sees it: messages and tools."""
+    return content_hash(turn.state, turn.tools)
+
+
+def tool_error(turn: Turn) -> bool:
+    """Whether the trace marks the turn's call as failed (`meta["tool_error"]`)."""
+    return bool(turn.meta.get("tool_error", False))
+
+
+def choose_candidates(
+    turns: Iterable[Turn],
+    *,
+    count_tokens: Callable[[Sequence[Message], Turn], int],
+    max_prompt_tokens: int,
+) -> Candidates:
+    """Leave out tool errors, exact duplicates and prefixes over the limit, in this order."""
+    dropped: dict[str, int] = {}
+    seen: set[str] = set()
+    kept: list[Turn] = []
+    for turn in turns:
+        reason = ""
+        key = content_hash(prefix_hash(turn), turn.expert)
+        if tool_error(turn):
+            reason = "the call ended in a tool error"
+        elif key in seen:
+            reason = "exact duplicate"
+        elif count_tokens(turn.state, turn) > max_prompt_tokens:
+            reason = "prefix over the limit"
+        seen.add(key)
+        if reason:
+            dropped[reason] = dropped.get(reason, 0) + 1
+        else:
+            kept.append(turn)
+    return Candidates(tuple(kept), dropped)
