@@ -141,7 +141,11 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a piece of work used. Prompt tokens count every token that was prefilled."""
+    """What a piece of work used.
+
+    `prompt_tokens` counts each request's prompt once, however many samples share it and
+    whatever a cache saved.
+    """
 
     rollout_turns: int = 0
     prompt_tokens: int = 0

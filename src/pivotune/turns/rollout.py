@@ -166,6 +166,17 @@ def _group_cost(completions: Sequence[Completion]) -> Cost:
     )
 
 
+class Play(msgspec.Struct, frozen=True):
+    """One episode to be played; repeats of a task differ in their random stream."""
+
+    task: Task
+    repeat: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.id}/{self.repeat}"
+
+
 class EpisodeLimits(msgspec.Struct, frozen=True):
     """Where an episode stops at the latest, and how many are played at once."""
 
@@ -177,12 +188,12 @@ class EpisodeLimits(msgspec.Struct, frozen=True):
 class _Live:
     """One episode while it is being played."""
 
-    def __init__(self, number: int, task: Task, environment: Environment, session: str) -> None:
+    def __init__(self, number: int, play: Play, environment: Environment, seed: int) -> None:
         self.number = number
-        self.task = task
+        self.task = play.task
         self.environment = environment
-        self.session = session
-        self.opening = environment.reset(task)
+        self.session = f"{seed}/{play.name}"
+        self.opening = environment.reset(play.task)
         self.tools: tuple[ToolSpec, ...] = environment.tools
         self.history: list[Message] = list(self.opening)
         self.turns: list[EpisodeTurn] = []
@@ -196,7 +207,7 @@ class _Live:
 
 def run_episodes(
     sampler: Sampler,
-    tasks: Sequence[Task],
+    plays: Sequence[Play],
     make_environment: MakeEnvironment,
     *,
     temperature: float,
@@ -204,18 +215,12 @@ def run_episodes(
     limits: EpisodeLimits,
     on_done: Callable[[int, Episode], None] | None = None,
 ) -> list[Episode]:
-    """Play every task to its end, many at once; results in the order of the tasks.
+    """Play every task to its end, many at once; results in the order of `plays`.
 
-    A task that is listed several times is played with a different random stream each time.
     `on_done(position, episode)` is called as episodes end. An environment that raises ends its
     episode as "failed" with no reward.
     """
-    repeats: dict[str, int] = {}
-    queue = []
-    for number, task in enumerate(tasks):
-        repeat = repeats.get(task.id, 0)
-        repeats[task.id] = repeat + 1
-        queue.append((number, task, f"{task.id}/{repeat}"))
+    queue = list(enumerate(plays))
     queue.reverse()
     finished: dict[int, Episode] = {}
 
@@ -228,13 +233,14 @@ def run_episodes(
     live: list[_Live] = []
     while queue or live:
         while queue and len(live) < limits.live:
-            number, task, name = queue.pop()
+            number, play = queue.pop()
             try:
-                live.append(_Live(number, task, make_environment(task), f"{seed}/{name}"))
+                live.append(_Live(number, play, make_environment(play.task), seed))
             except PivotuneError as error:
-                finish(number, Episode(task, (), (), None, "failed", str(error)), name)
+                failed = Episode(play.task, (), (), None, "failed", str(error))
+                finish(number, failed, play.name)
         live = _play_round(sampler, live, finish, temperature=temperature, seed=seed, limits=limits)
-    return [finished[number] for number in range(len(tasks))]
+    return [finished[number] for number in range(len(plays))]
 
 
 def _play_round(
