@@ -89,7 +89,8 @@ class AppendLog:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab+")
+            # Unbuffered: what a full disk refused must not be written later by a close.
+            self._file = path.open("ab+", buffering=0)
             self._cut_torn_line()
         except OSError as error:
             raise _refused(path, error) from error
@@ -111,10 +112,11 @@ class AppendLog:
 
     def append(self, records: Iterable[Any]) -> None:
         """Add records and hand them to the operating system; all or none survive a full disk."""
-        size = self._file.seek(0, os.SEEK_END)
+        size = self.path.stat().st_size
+        data = memoryview(b"".join(_encoder.encode(record) + b"\n" for record in records))
         try:
-            self._file.write(b"".join(_encoder.encode(record) + b"\n" for record in records))
-            self._file.flush()
+            while data:
+                data = data[self._file.write(data) :]
         except OSError as error:
             os.truncate(self.path, size)
             raise _refused(self.path, error) from error
