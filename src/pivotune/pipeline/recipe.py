@@ -1,0 +1,125 @@
+"""The recipe of a run: what a person writes in `recipe.toml`.
+
+Every key has a default, so an empty recipe is the demo's job. Unknown keys are errors that name
+the nearest one.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pivotune.core.config import load_config
+from pivotune.core.errors import RecipeError
+from pivotune.turns.candidates import CandidateConfig
+from pivotune.turns.pivots import RULES, SelectConfig
+from pivotune.turns.profile import ProfileConfig
+
+
+class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way of training from the same base on the same traces.
+
+    objective: a name from `pivotune.train.objectives`, or `module:name`. `rows`: pivots (or
+    trajectories) a step. `group`, `kl`, `verifier`, `rule`: local RL only; an empty verifier or
+    rule is the recipe's own. `replay`: share of another suite's training items (sft only).
+    """
+
+    objective: str
+    learning_rate: float
+    steps: int = 50
+    rows: int = 16
+    group: int = 8
+    kl: float = 0.0
+    verifier: str = ""
+    rule: str = ""
+    replay: float = 0.0
+
+
+class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where expert traces come from.
+
+    `path`: a file, a folder or a list of them, in any dialect. Empty: the domain's own expert
+    plays `games` games of its training split, with `noise`.
+    """
+
+    path: str | list[str] = ""
+    domain: str = "household"
+    dialect: str = ""
+    games: int = 160
+    noise: float = 0.0
+    validation_share: float = 0.1
+
+
+class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What base and trained policies are compared on.
+
+    `in_domain` and `validation` are `domain:split`. During training `validation_games` games
+    are played every `every` steps, and the best checkpoint is kept; they are never the games of
+    the final comparison. `temperature` 1.0 is that of training (ours).
+    """
+
+    in_domain: str = "household:unseen"
+    episodes: int = 300
+    out_of_domain: str = "skills:eval"
+    items: int = 3000
+    validation: str = "household:seen"
+    validation_games: int = 64
+    every: int = 10
+    temperature: float = 1.0
+    max_turns: int = 30
+
+
+def _default_methods() -> dict[str, Method]:
+    return {
+        "sft": Method("sft", learning_rate=3e-4),
+        "pivotrl": Method("local_grpo", learning_rate=3e-4),
+    }
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole run. `model` is `lab` (the embedded base), a folder or a hub name."""
+
+    model: str = "lab"
+    seed: int = 0
+    verifier: str = "progress"
+    traces: TracesConfig = TracesConfig()
+    candidates: CandidateConfig = CandidateConfig()
+    profile: ProfileConfig = ProfileConfig()
+    select: SelectConfig = SelectConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
+
+    def verifier_of(self, method: Method) -> str:
+        return method.verifier or self.verifier
+
+    def rule_of(self, method: Method) -> str:
+        return method.rule or self.select.rule
+
+
+def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
+    """Raises `RecipeError` naming the key for anything that cannot be meant."""
+    recipe = load_config(Recipe, path, overrides)
+    where = str(path) if path else "the command line"
+    for name, rule in [("select.rule", recipe.select.rule)] + [
+        (f"methods.{key}.rule", method.rule) for key, method in recipe.methods.items()
+    ]:
+        if rule and rule not in RULES:
+            raise RecipeError(
+                f"{name}: unknown rule",
+                where=where,
+                got=rule,
+                expected=f"one of {', '.join(RULES)}",
+            )
+    if recipe.profile.samples < 2:
+        raise RecipeError(
+            "profile.samples: one sample can never be mixed",
+            where=where,
+            got=recipe.profile.samples,
+            expected="at least 2; 8 is the usual number",
+        )
+    for key, method in recipe.methods.items():
+        if method.steps < 1 or method.rows < 1 or method.group < 2:
+            raise RecipeError(
+                f"methods.{key}: steps and rows start at 1, group at 2", where=where, got=method
+            )
+    return recipe

@@ -1,0 +1,123 @@
+"""A run folder: where each stage's files lie, and which stages are finished.
+
+    recipe.toml        the recipe as it was used, defaults written out
+    stages.json        stage -> the settings it ran under, and whether it is finished
+    trajectories.jsonl import.json
+    profiles/VERIFIER.jsonl      pivots/VERIFIER-RULE.json
+    checkpoints/METHOD/          metrics/METHOD.jsonl
+    evaluations/POLICY/SUITE.jsonl
+    costs.json summary.json report.html
+
+A stage that is finished under the same settings is skipped. A stage found under other settings
+is an error, never silently mixed or redone.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pivotune.core.errors import RecipeError, StoreError
+from pivotune.core.store import read_json, write_atomic, write_json
+from pivotune.core.types import Cost, content_hash
+from pivotune.pipeline.recipe import Recipe
+
+STAGES = ("import", "plan", "profile", "select", "train", "evaluate", "report")
+_OUTPUTS = {
+    "import": ("trajectories.jsonl", "import.json"),
+    "plan": ("plan.json",),
+    "profile": ("profiles",),
+    "select": ("pivots",),
+    "train": ("checkpoints", "metrics"),
+    "evaluate": ("evaluations",),
+    "report": ("report.html", "summary.json", "costs.json"),
+}
+
+
+class StageMark(msgspec.Struct, frozen=True):
+    """Under which settings a stage (or a part of one) was started, and whether it finished."""
+
+    settings: str
+    done: bool
+    cost: Cost = Cost()
+
+
+class RunFolder:
+    """Opens or creates the folder; stage marks are written through at once."""
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self.path = path
+        self.recipe = recipe
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot be created: {error.strerror}", where=str(path)) from error
+        self._marks_path = path / "stages.json"
+        self.marks: dict[str, StageMark] = (
+            read_json(self._marks_path, dict[str, StageMark]) if self._marks_path.exists() else {}
+        )
+        write_atomic(path / "recipe.toml", msgspec.toml.encode(recipe))
+
+    def begin(self, stage: str, settings: Any) -> bool:
+        """Whether the stage (or `stage/part`) still has work to do under these settings."""
+        key = content_hash(settings)
+        mark = self.marks.get(stage)
+        if mark is None:
+            self._mark(stage, StageMark(key, done=False))
+            return True
+        if mark.settings != key:
+            root = stage.partition("/")[0]
+            raise RecipeError(
+                f"the stage {stage!r} of this run was made under other settings",
+                where=str(self.path),
+                fix=f"use another run folder, or add --redo {root} to drop it and what follows",
+            )
+        return not mark.done
+
+    def finish(self, stage: str, cost: Cost = Cost()) -> None:  # noqa: B008  (frozen)
+        """Mark as done, with what it cost."""
+        self._mark(stage, StageMark(self.marks[stage].settings, done=True, cost=cost))
+
+    def settings(self, stage: str) -> str:
+        """The hash under which a stage ran, to be part of the settings of the next."""
+        if stage not in self.marks:
+            raise StoreError(
+                f"the stage {stage!r} has not run", where=str(self.path), fix=f"run {stage} first"
+            )
+        return self.marks[stage].settings
+
+    def redo(self, stage: str) -> None:
+        """Drop a stage's output and everything after it."""
+        if stage not in STAGES:
+            raise RecipeError("no such stage", got=stage, expected=", ".join(STAGES))
+        for later in STAGES[STAGES.index(stage) :]:
+            for name in _OUTPUTS[later]:
+                target = self.path / name
+                if target.is_dir():
+                    shutil.rmtree(target)
+                else:
+                    target.unlink(missing_ok=True)
+            for key in [k for k in self.marks if k.partition("/")[0] == later]:
+                del self.marks[key]
+        write_json(self._marks_path, self.marks)
+
+    def _mark(self, stage: str, mark: StageMark) -> None:
+        self.marks[stage] = mark
+        write_json(self._marks_path, self.marks)
+
+    @property
+    def trajectories(self) -> Path:
+        return self.path / "trajectories.jsonl"
+
+    def profiles(self, verifier: str) -> Path:
+        return self.path / "profiles" / f"{verifier}.jsonl"
+
+    def pivots(self, verifier: str, rule: str) -> Path:
+        return self.path / "pivots" / f"{verifier}-{rule}.json"
+
+    def checkpoints(self, method: str) -> Path:
+        return self.path / "checkpoints" / method
+
+    def outcomes(self, policy: str, suite: str) -> Path:
+        return self.path / "evaluations" / policy / f"{suite.replace(':', '-')}.jsonl"
