@@ -61,9 +61,10 @@ def test_a_full_disk_is_one_clear_error(tmp_path):
     log = AppendLog(tmp_path / "log.jsonl")
     log.append([Cost()])
     log._file.close()
-    log._file = open("/dev/full", "ab", buffering=0)  # every write is refused with ENOSPC
-    with pytest.raises(StoreError, match="No space left"):
-        log.append([Cost()])
+    with open("/dev/full", "ab", buffering=0) as full:  # every write is refused with ENOSPC
+        log._file = full
+        with pytest.raises(StoreError, match="No space left"):
+            log.append([Cost()])
     assert list(read_records(tmp_path / "log.jsonl", Cost)) == [Cost()]
 
 

@@ -4,6 +4,7 @@ Its tokens are the words of a text, with a stop token after the last one.
 """
 
 import itertools
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -38,7 +39,6 @@ class ScriptedSampler:
         self._script = script
         self._context_limit = context_limit
         self._policy_hash = policy_hash
-        self._ids: dict[str, int] = {}
 
     @classmethod
     def from_answers(cls, answers: Mapping[str, Sequence[str | Message]]) -> "ScriptedSampler":
@@ -125,4 +125,4 @@ class ScriptedSampler:
         return tuple(itertools.chain.from_iterable(turns))
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._ids.setdefault(word, len(self._ids) + 1) for word in text.split())
+        return tuple(zlib.crc32(word.encode()) + 1 for word in text.split())
