@@ -1,0 +1,233 @@
+"""The training pass: log-probabilities of the trained tokens of token trees.
+
+`token_logprobs(model, trees)` runs the model over a micro-batch of trees and returns one
+float32 log-probability for every live token, with gradients, in the order of `flatten_signals`.
+Two paths give the same numbers: `tree` computes every token of a tree once, `plain` computes
+one ordinary row per root-to-leaf sequence and is the one that is obviously right.
+
+Letters in names: N live tokens, H hidden size, V vocabulary, B rows, L row length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pivotune.core.errors import DataError, ModelError, NumericsError
+from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout
+from pivotune.models.trees import Segment, TokenTree, path_length
+
+LOGITS_PER_CHUNK = 1 << 25
+"""Logits held at once where the caller names no chunk: 128 MB in float32."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeLogprobs:
+    """What a pass returns: `logprobs` (N,) float32 with gradients, `entropies` (N,) without.
+
+    Both are at the tokens' temperatures; `signals` holds what else is known of the same tokens.
+    """
+
+    logprobs: Tensor
+    entropies: Tensor | None
+    signals: FlatSignals
+
+
+def validate_tree(tree: TokenTree, *, vocabulary: int, context_limit: int) -> None:
+    """Raises `DataError` or `NumericsError`, naming the tree, for a tree that cannot be trained.
+
+    Empty branches are legal.
+    """
+    if not tree.segments or len(tree.segments[0].ids) == 0:
+        raise DataError("the trunk is empty", where=tree.id, expected="at least one token")
+    for index, segment in enumerate(tree.segments):
+        _validate_place(tree, index, segment)
+        _validate_tokens(f"{tree.id}, segment {index}", segment, vocabulary)
+        length = path_length(tree, index)
+        if length > context_limit:
+            raise DataError(
+                "the sequence is longer than the context",
+                where=f"{tree.id}, segment {index}",
+                got=f"{length} tokens",
+                expected=f"at most {context_limit}",
+                fix="leave the turn out, or declare a window of the history",
+            )
+    if tree.segments[0].signal.live[0]:
+        raise DataError(
+            "the first token of a trunk is predicted by nothing and cannot be trained",
+            where=tree.id,
+            fix="give it weight 0",
+        )
+
+
+def _validate_place(tree: TokenTree, index: int, segment: Segment) -> None:
+    if index == 0:
+        if segment.parent >= 0:
+            raise DataError("the trunk has a parent", where=tree.id, got=segment.parent)
+        return
+    where = f"{tree.id}, segment {index}"
+    if not 0 <= segment.parent < index:
+        raise DataError(
+            "a branch must come after its parent",
+            where=where,
+            got=f"parent {segment.parent}",
+            expected=f"0 to {index - 1}",
+        )
+    parent_length = len(tree.segments[segment.parent].ids)
+    if not 1 <= segment.attach <= parent_length:
+        raise DataError(
+            f"a branch attaches at a position that segment {segment.parent} does not have",
+            where=where,
+            got=f"attach {segment.attach}",
+            expected=f"1 to {parent_length}",
+        )
+
+
+def _validate_tokens(where: str, segment: Segment, vocabulary: int) -> None:
+    ids, signal = segment.ids, segment.signal
+    outside = (ids < 0) | (ids >= vocabulary)
+    if outside.any():
+        raise DataError(
+            "a token id outside the model's vocabulary",
+            where=where,
+            got=int(ids[outside][0]),
+            expected=f"0 to {vocabulary - 1}",
+            fix="use the tokenizer that belongs to the model",
+        )
+    arrays = {
+        "pg_weights": signal.pg_weights,
+        "advantages": signal.advantages,
+        "behaviour": signal.behaviour,
+        "ce_weights": signal.ce_weights,
+    }
+    for name, values in arrays.items():
+        if values.shape != ids.shape:
+            raise DataError(
+                f"{name} does not match the tokens",
+                where=where,
+                got=f"shape {values.shape}",
+                expected=f"{ids.shape}",
+            )
+        bad = np.isinf(values) if name == "behaviour" else ~np.isfinite(values)
+        if bad.any():
+            raise NumericsError(
+                f"{name} is not a finite number",
+                where=f"{where}, token {int(np.flatnonzero(bad)[0])}",
+                got=float(values[bad][0]),
+            )
+    if not (np.isfinite(signal.temperature) and signal.temperature > 0):
+        raise NumericsError(
+            "a temperature that log-probabilities do not exist at",
+            where=where,
+            got=signal.temperature,
+            expected="a finite number above 0",
+        )
+
+
+def token_logprobs(
+    model: nn.Module,
+    trees: Sequence[TokenTree],
+    *,
+    path: Literal["tree", "plain"] = "tree",
+    entropy: bool = False,
+    chunk: int | None = None,
+) -> TreeLogprobs:
+    """Log-probabilities of all live tokens of all trees, in one graph.
+
+    `chunk` is the number of tokens whose logits are held at once. The trees are taken as valid
+    (see `validate_tree`).
+    """
+    base = _base_model(model)
+    signals = flatten_signals(trees)
+    device = next(base.parameters()).device
+    hidden_NH = _plain_hidden(base, trees, signals, device)
+    targets = torch.from_numpy(signals.ids).to(device)
+    temperature = torch.from_numpy(signals.temperature).to(device)
+    logprobs, entropies = _apply_head(
+        base.get_output_embeddings(), hidden_NH, targets, temperature, entropy, chunk
+    )
+    return TreeLogprobs(logprobs, entropies, signals)
+
+
+def _base_model(model: nn.Module) -> Any:
+    """The Hugging Face causal LM under an adapter wrapper."""
+    wrapped: Any = model
+    base = wrapped.get_base_model() if hasattr(wrapped, "get_base_model") else wrapped
+    for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+        if getattr(base.config, name, None) is not None:
+            raise ModelError(
+                f"logits that are changed after the output layer ({name}) are not supported",
+                where=type(base).__name__,
+            )
+    return base
+
+
+def _plain_hidden(
+    base: Any, trees: Sequence[TokenTree], signals: FlatSignals, device: torch.device
+) -> Tensor:
+    """(N, H) the hidden state that predicts each live token, one row per sequence."""
+    layout = plain_layout(trees, signals)
+    pieces, order, slot = [], [], 0
+    for rows in layout.batches:
+        output = base.base_model(
+            input_ids=torch.from_numpy(rows.input_ids).to(device), use_cache=False
+        )
+        size = rows.input_ids.size
+        here = np.flatnonzero((layout.predictors >= slot) & (layout.predictors < slot + size))
+        index = torch.from_numpy(layout.predictors[here] - slot).to(device)
+        pieces.append(output.last_hidden_state.flatten(0, 1).index_select(0, index))
+        order.append(here)
+        slot += size
+    if not pieces:
+        return torch.zeros(0, base.config.hidden_size, dtype=base.dtype, device=device)
+    back = np.argsort(np.concatenate(order))
+    return torch.cat(pieces).index_select(0, torch.from_numpy(back).to(device))
+
+
+def _apply_head(
+    head: nn.Linear,
+    hidden_NH: Tensor,
+    targets: Tensor,
+    temperature: Tensor,
+    entropy: bool,
+    chunk: int | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Chunk by chunk; with more than one chunk the logits are computed again in the backward."""
+    count = len(targets)
+    size = chunk or max(1, LOGITS_PER_CHUNK // head.weight.shape[0])
+    if count <= size:
+        return _chunk_logprobs(head, hidden_NH, targets, temperature, entropy)
+    logprobs: list[Tensor] = []
+    entropies: list[Tensor] = []
+    for start in range(0, count, size):
+        part = slice(start, start + size)
+        chunk_logprobs, chunk_entropies = checkpoint(
+            _chunk_logprobs,
+            head,
+            hidden_NH[part],
+            targets[part],
+            temperature[part],
+            entropy,
+            use_reentrant=False,
+        )
+        logprobs.append(chunk_logprobs)
+        if entropy:
+            entropies.append(chunk_entropies)
+    return torch.cat(logprobs), torch.cat(entropies) if entropy else None
+
+
+def _chunk_logprobs(
+    head: nn.Linear, hidden_NH: Tensor, targets: Tensor, temperature: Tensor, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    logits_NV = head(hidden_NH).float() / temperature[:, None]
+    logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
+    chosen = logprobs_NV.gather(1, targets[:, None]).squeeze(1)
+    if not entropy:
+        return chosen, None
+    with torch.no_grad():
+        entropies = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
+    return chosen, entropies
