@@ -1,0 +1,91 @@
+"""Runs inside the reference interpreter (with `alfworld`): plays games for the tests over pipes.
+
+One JSON object a line in, one out:
+    {"load": path}            -> {"text", "admissible", "won"}
+    {"step": command}         -> {"text", "admissible", "won"}
+    {"plan": 0}               -> {"plan": [...]}: the planner's plan from the current state
+    {"data": 0}               -> {"domain", "grammar"}: the texts that ship with the package
+`--quick` keeps what cannot change the answers from being computed again and again: a command's
+words for the same entities, and the translation of the same problem. Without it the engine is as
+it comes (`plan` needs that).
+"""
+
+import importlib.resources
+import json
+import os
+import sys
+from typing import Any
+
+
+def quicken() -> None:
+    """Remember translations of problems and the words of commands; skip the planner's copy."""
+    import fast_downward
+    from textworld.envs.pddl import pddl as environment
+    from textworld.envs.pddl.textgen import ContextSensitiveGrammar
+
+    translate = fast_downward.pddl2sas
+    last: dict[tuple[str, str], Any] = {}
+
+    def translate_once(
+        domain: str, problem: str, verbose: bool = False, optimize: bool = False
+    ) -> Any:
+        key = (domain, problem)
+        if key not in last:
+            last.clear()
+            last[key] = translate(domain, problem, verbose=verbose, optimize=False)
+        return last[key]
+
+    fast_downward.pddl2sas = translate_once
+    derive = ContextSensitiveGrammar.derive
+
+    def derive_once(self: Any, start: str, context: Any) -> str:
+        if start.startswith("#"):
+            return str(derive(self, start, context))
+        memory = self.__dict__.setdefault("commands", {})
+        key = (start, tuple((k.name, v.name) for k, v in context["mapping"].items()))
+        if key not in memory:
+            memory[key] = derive(self, start, context)
+        return str(memory[key])
+
+    ContextSensitiveGrammar.derive = derive_once
+    assert environment is not None
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the planner's own output goes elsewhere
+    import textworld
+    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+    from textworld.envs.pddl import PddlEnv
+
+    if quick:
+        quicken()
+    infos = textworld.EnvInfos(won=True, admissible_commands=True)
+    game = AlfredDemangler(PddlEnv(infos), shuffle=False)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any] = {}
+        if "load" in request:
+            game.load(request["load"])
+            state = game.reset()
+        elif "step" in request:
+            state, _, _ = game.step(request["step"])
+        if "load" in request or "step" in request:
+            commands = state["admissible_commands"]
+            answer = {"text": state.feedback, "admissible": commands, "won": state["won"]}
+        elif "plan" in request:
+            inner = game.unwrapped
+            answer = {"plan": inner._pddl_state.replan(inner._entity_infos)}
+        elif "data" in request:
+            folder = importlib.resources.files("alfworld") / "data"
+            answer = {
+                "domain": (folder / "alfred.pddl").read_text(),
+                "grammar": (folder / "alfred.twl2").read_text(),
+            }
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
