@@ -10,6 +10,7 @@ room. None is won at the start: what has to be carried never starts in a recepta
 target's type (unless it must be cleaned, heated or cooled first).
 """
 
+import math
 import random
 from typing import Literal, get_args
 
@@ -82,7 +83,7 @@ _SENTENCES: dict[TaskType, tuple[str, str]] = {
 class GeneratorConfig(msgspec.Struct, frozen=True):
     """What kind of games to draw.
 
-    size: "small" rooms have 7 to 12 receptacles and about 12 things; "full" ones are as large
+    size: "small" rooms have 8 to 14 receptacles and about 10 things; "full" ones are as large
         as ALFWorld's (about 25 receptacles and 40 things in a kitchen).
     task_types: drawn from uniformly.
     floor_plans: use ALFRED's own rooms (needs the alfworld package) instead of our own scenes.
@@ -136,7 +137,7 @@ def _draw_content(
     if goal is None:
         return None
     barred = {goal.receptacle_type} if not goal.conditions else set()
-    needed = goal.count + rng.randint(0, (1 if size == "small" else 2) if goal.count == 1 else 1)
+    needed = goal.count + (rng.random() < 0.25 if size == "small" else rng.randint(0, 1))
     placed = _place(rng, room, goal.thing_type, needed, barred)
     if len(placed) < goal.count:
         return None
@@ -179,7 +180,7 @@ def _place(
 ) -> list[tuple[str, int]]:
     """Up to `count` things of a type in their usual receptacles, none in a barred type."""
     weights = {
-        place: weight
+        place: math.sqrt(weight)  # flatter than the habits, so that searching is needed
         for place, weight in homes(room.kind)[thing].items()
         if place in room.receptacles and place not in barred
     }

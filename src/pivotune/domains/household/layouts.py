@@ -24,6 +24,7 @@ RoomKind = Literal["kitchen", "livingroom", "bedroom", "bathroom"]
 RoomSize = Literal["small", "full"]
 ROOM_KINDS: tuple[RoomKind, ...] = ("kitchen", "livingroom", "bedroom", "bathroom")
 SCENES_PER_KIND = 30
+_FEWEST_RECEPTACLES = 8
 
 CLOSED_RECEPTACLES = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
 """Types that have a door or a lid; they are shut when a game starts."""
@@ -92,11 +93,11 @@ CAN_CONTAIN: dict[str, frozenset[str]] = {
 
 _RECEPTACLES: dict[RoomKind, str] = {  # type, chance that the room has it, count full, count small
     "kitchen": """
-        cabinet           1.0  4-18  1-3
+        cabinet           1.0  4-18  2-4
         coffeemachine     1.0  1     0-1
         countertop        1.0  1-3   1-2
         diningtable       0.5  1-2   1
-        drawer            0.9  1-8   1-2
+        drawer            0.9  1-8   1-3
         fridge            1.0  1     1
         garbagecan        1.0  1     0-1
         microwave         1.0  1     1
@@ -111,11 +112,11 @@ _RECEPTACLES: dict[RoomKind, str] = {  # type, chance that the room has it, coun
         cabinet           0.2  4-8   1-2
         coffeetable       0.8  1-2   1
         diningtable       0.5  1     1
-        drawer            0.8  2-9   1-2
+        drawer            0.8  2-9   1-3
         dresser           0.4  1     1
         garbagecan        1.0  1     0-1
         safe              0.2  1     1
-        shelf             0.5  1-12  1-2
+        shelf             0.5  1-12  1-3
         sidetable         1.0  1-3   1-2
         sofa              1.0  1-2   1
         tvstand           0.4  1     1
@@ -126,20 +127,20 @@ _RECEPTACLES: dict[RoomKind, str] = {  # type, chance that the room has it, coun
         cabinet           0.1  2-4   1
         desk              0.8  1-2   1
         diningtable       0.1  1     1
-        drawer            1.0  2-11  1-3
+        drawer            1.0  2-11  2-4
         dresser           0.5  1     1
         garbagecan        1.0  1     0-1
         laundryhamper     0.3  1     0-1
         safe              0.3  1     1
-        shelf             0.7  1-10  1-2
+        shelf             0.7  1-10  1-3
         sidetable         0.8  1-2   1
     """,
     "bathroom": """
         bathtubbasin      0.7  1     1
-        cabinet           0.7  3-6   1-2
+        cabinet           0.7  3-6   2-3
         cart              0.1  1     1
         countertop        1.0  1     1
-        drawer            0.5  2-8   1-2
+        drawer            0.5  2-8   1-3
         garbagecan        1.0  1     1
         handtowelholder   1.0  1-2   0-1
         shelf             0.3  1-3   1
@@ -270,10 +271,9 @@ def scene(kind: RoomKind, number: int, size: RoomSize) -> Scene:
     """The room of a kind and number (1 to 30), drawn once from its name."""
     name = f"{kind}-{number:02d}"
     rng = random.Random(derive_seed("household scene", name, size))
-    fewest = 7 if size == "small" else 8
     while True:
         receptacles = _furnish(rng, kind, size)
-        if len(receptacles) >= fewest:
+        if len(receptacles) >= _FEWEST_RECEPTACLES:
             return Scene(id=name, kind=kind, receptacles=receptacles)
 
 
