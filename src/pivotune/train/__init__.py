@@ -1,0 +1,1 @@
+"""Training: objectives write token trees, the trainer turns them into weights."""

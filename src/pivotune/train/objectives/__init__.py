@@ -1,0 +1,58 @@
+"""The methods by name, and `load_objective` for one of a user's own."""
+
+from importlib import import_module
+from typing import Any, Protocol
+
+import msgspec
+
+from pivotune.core.errors import RecipeError
+from pivotune.train.objective import Materials, Objective
+from pivotune.train.objectives.likelihood import Likelihood
+from pivotune.train.objectives.local_grpo import LocalGrpo
+from pivotune.train.objectives.rejection_sft import RejectionSft
+from pivotune.train.objectives.sft import Sft
+
+
+class Method(Protocol):
+    """An objective's class: `Config` is the struct of its settings."""
+
+    @property
+    def Config(self) -> type[msgspec.Struct]: ...  # noqa: N802
+
+    def __call__(self, materials: Materials, config: Any) -> Objective: ...
+
+
+OBJECTIVES: dict[str, Method] = {
+    "likelihood": Likelihood,
+    "local_grpo": LocalGrpo,
+    "rejection_sft": RejectionSft,
+    "sft": Sft,
+}
+
+
+def load_objective(name: str) -> Method:
+    """A method of the table, or "module:name" for any class of the same shape."""
+    module, found, attribute = name.partition(":")
+    if not found:
+        if name not in OBJECTIVES:
+            raise RecipeError(
+                "there is no such objective",
+                got=name,
+                expected=f'{", ".join(OBJECTIVES)}, or your own as "module:name"',
+            )
+        return OBJECTIVES[name]
+    try:
+        method: Method = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RecipeError(
+            f"the objective cannot be imported: {error}",
+            got=name,
+            fix="check the name, and that the module can be imported from here",
+        ) from error
+    if not hasattr(method, "Config"):
+        raise RecipeError(
+            "the objective has no settings class",
+            got=name,
+            expected="a class attribute `Config`, a msgspec.Struct",
+        )
+    return method

@@ -1,0 +1,190 @@
+"""Local GRPO, the update of PivotRL: a fresh group of actions at every pivot of a step.
+
+    trunk    prompt ids of the pivot                    context
+    branch   sampled ids of action i, i = 1..G          advantage A_i on every token
+
+Pivots are visited in shuffled epochs. The verifier makes the reward functional or strict; it
+sees the environment restored at the turn. A group whose rewards are all equal is left out.
+Groups whose prompts extend one another (pivots of one trajectory) may share one trunk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from pivotune.core.errors import RecipeError
+from pivotune.core.seeds import derive_seed
+from pivotune.core.types import Completion, Cost, ParseOutcome
+from pivotune.models.trees import (
+    Segment,
+    TokenTree,
+    context_signal,
+    policy_gradient_signal,
+)
+from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
+from pivotune.train.draws import draw_batch
+from pivotune.train.objective import Collected, Materials, Stateless, required
+from pivotune.turns.rollout import Group, check_invalid_share, sample_groups
+
+_MALFORMED = (ParseOutcome.MALFORMED, ParseOutcome.TRUNCATED, ParseOutcome.EMPTY)
+
+
+class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Group shape and advantages. 64 x 16 is published; 16 x 8 is ours, for small machines."""
+
+    batch: int = 16
+    """Pivots a step."""
+    group: int = 8
+    """Actions sampled at each pivot."""
+    temperature: float = 1.0
+    """Sampling temperature; log-probabilities and ratios are taken at it."""
+    max_tokens: int = 48
+    """Limit of an action."""
+    baseline: Baseline = "mean"
+    """What a reward is compared with: the group's mean, or the mean of the others."""
+    scale: Scale = "std"
+    """Divide by the group's standard deviation, or not (Dr.GRPO)."""
+    malformed: Literal["reward", "mask", "penalty"] = "reward"
+    """Actions that do not parse: keep their reward (0), leave them out, or `penalty`."""
+    penalty: float = -1.0
+    """Fixed advantage of an action that does not parse where malformed is "penalty"."""
+    share_trunks: bool = True
+    """Put pivots whose prompts extend one another into one tree."""
+    invalid_limit: float = 0.05
+    """Largest share of invalid verdicts of a step."""
+
+
+class LocalGrpo(Stateless):
+    """Samples and verifies groups at the policy's current weights."""
+
+    Config = LocalGrpoConfig
+
+    def __init__(self, materials: Materials, config: LocalGrpoConfig) -> None:
+        self._sampler = required(materials.sampler, "a sampler", "local_grpo")
+        self._verifier = required(materials.verifier, "a verifier", "local_grpo")
+        self._turns = required(materials.turns, "pivots", "local_grpo")
+        self._environments = materials.environments
+        self._seed = materials.seed
+        self._config = config
+        if config.group < 2 or config.temperature <= 0:
+            raise RecipeError(
+                "a group needs at least two actions that can differ",
+                got=f"group {config.group}, temperature {config.temperature}",
+                expected="group of 2 or more, temperature above 0",
+            )
+
+    def collect(self, step: int) -> Collected:
+        config = self._config
+        turns = draw_batch(self._turns, config.batch, seed=self._seed, name="local_grpo", step=step)
+        groups = sample_groups(
+            self._sampler,
+            list({turn.id: turn for turn in turns}.values()),
+            self._verifier,
+            self._environments,
+            n=config.group,
+            temperature=config.temperature,
+            seed=derive_seed(self._seed, "local_grpo", step),
+            max_tokens=config.max_tokens,
+        )
+        verdicts = [verdict for group in groups for verdict in group.verdicts]
+        check_invalid_share(verdicts, config.invalid_limit, f"local_grpo, step {step}")
+        advantages = [action_advantages(group, config) for group in groups]
+        trees = [
+            group_tree(group, found)
+            for group, found in zip(groups, advantages, strict=True)
+            if found.live
+        ]
+        cost = sum((group.cost for group in groups), Cost())
+        metrics = group_metrics(groups, advantages)
+        return Collected(merge_trunks(trees) if config.share_trunks else trees, metrics, cost)
+
+
+def action_advantages(group: Group, config: LocalGrpoConfig) -> GroupAdvantages:
+    """Advantages of a group's actions, with those that do not parse treated as asked."""
+    malformed = np.array([each.outcome in _MALFORMED for each in group.completions], bool)
+    rewards = [verdict.reward for verdict in group.verdicts]
+    if config.malformed == "reward":
+        return group_advantages(rewards, baseline=config.baseline, scale=config.scale)
+    kept = [None if bad else reward for bad, reward in zip(malformed, rewards, strict=True)]
+    found = group_advantages(kept, baseline=config.baseline, scale=config.scale)
+    if config.malformed == "mask":
+        return found
+    values = np.where(malformed, config.penalty, found.values)
+    trained = malformed | (found.valid & found.live)
+    return GroupAdvantages(values, trained, bool(trained.any()))
+
+
+def group_tree(group: Group, advantages: GroupAdvantages) -> TokenTree:
+    """One trunk with the prompt and a branch for each valid action, as they were sampled."""
+    prompt = np.array(group.completions[0].prompt_ids, np.int64)
+    branches = [
+        _branch(completion, float(advantage), row, len(prompt))
+        for row, (completion, advantage, valid) in enumerate(
+            zip(group.completions, advantages.values, advantages.valid, strict=True)
+        )
+        if valid
+    ]
+    return TokenTree(group.turn.id, (Segment(prompt, context_signal(len(prompt))), *branches))
+
+
+def _branch(completion: Completion, advantage: float, row: int, attach: int) -> Segment:
+    signal = policy_gradient_signal(
+        advantage, completion.logprobs, temperature=completion.temperature, row=row
+    )
+    return Segment(np.array(completion.token_ids, np.int64), signal, parent=0, attach=attach)
+
+
+def merge_trunks(trees: Sequence[TokenTree]) -> list[TokenTree]:
+    """Trees whose trunk is a prefix of another's trunk move onto the longer one.
+
+    Trunks must be context only, as those of groups are. Rows are numbered on, so that every
+    action stays a sample of its own.
+    """
+    merged: list[TokenTree] = []
+    by_length = sorted(trees, key=lambda tree: -len(tree.segments[0].ids))
+    for tree in by_length:
+        trunk = tree.segments[0].ids
+        for place, host in enumerate(merged):
+            if np.array_equal(host.segments[0].ids[: len(trunk)], trunk):
+                merged[place] = _moved(host, tree)
+                break
+        else:
+            merged.append(tree)
+    return merged
+
+
+def _moved(host: TokenTree, tree: TokenTree) -> TokenTree:
+    first = 1 + max(segment.signal.row for segment in host.segments)
+    moved = [
+        replace(each, signal=replace(each.signal, row=first + each.signal.row))
+        for each in tree.segments[1:]
+    ]
+    return TokenTree(f"{host.id} + {tree.id}", (*host.segments, *moved))
+
+
+def group_metrics(
+    groups: Sequence[Group], advantages: Sequence[GroupAdvantages]
+) -> dict[str, float]:
+    """What is watched while training: rewards, their spread, live groups, lengths, failures."""
+    rewards = [[v.reward for v in group.verdicts if v.reward is not None] for group in groups]
+    values = np.array([reward for row in rewards for reward in row], np.float64)
+    completions = [each for group in groups for each in group.completions]
+    lengths = np.array([len(each.token_ids) for each in completions], np.float64)
+    return {
+        "reward_mean": float(values.mean()) if len(values) else 0.0,
+        "reward_std": float(values.std()) if len(values) else 0.0,
+        "group_std_mean": float(np.mean([float(np.std(row)) for row in rewards if row] or [0.0])),
+        "groups": len(groups),
+        "live_share": float(np.mean([each.live for each in advantages])),
+        "invalid": float(sum(v.invalid for group in groups for v in group.verdicts)),
+        "malformed_share": float(np.mean([each.outcome in _MALFORMED for each in completions])),
+        "action_tokens_mean": float(lengths.mean()),
+        "action_tokens_max": float(lengths.max()),
+        "clipped_share": float(np.mean([each.finish == "length" for each in completions])),
+        "prompt_tokens_mean": float(
+            np.mean([len(group.completions[0].prompt_ids) for group in groups])
+        ),
+    }
