@@ -76,6 +76,7 @@ CAN_CONTAIN: dict[str, frozenset[str]] = {
         "handtowelholder": "handtowel",
         "laundryhamper": "cloth",
         "microwave": f"{_DISHES} apple bread egg potato tomato",
+        "ottoman": _SEATED,
         "safe": f"{_POCKET} cd {_DECOR}",
         "shelf": f"{_SURFACE} {_SPICES} dishsponge handtowel kettle pot soapbar",
         "sidetable": f"{_FOOD} {_CUTLERY} {_SPICES} {_SURFACE} pan pot",
