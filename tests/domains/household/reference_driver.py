@@ -6,10 +6,11 @@ One JSON object a line in, one out:
     {"plan": 0}               -> {"plan": [...]}: the planner's plan from the current state
     {"data": 0}               -> {"domain", "grammar"}: the texts that ship with the package
 `--quick` keeps what cannot change the answers from being computed again and again: a command's
-words for the same entities, and the translation of the same problem. Without it the engine is as
+words for the same entities, parsed queries, and the translation of the same problem. Without it the engine is as
 it comes (`plan` needs that).
 """
 
+import functools
 import importlib.resources
 import json
 import os
@@ -20,8 +21,8 @@ from typing import Any
 def quicken() -> None:
     """Remember translations of problems and the words of commands; skip the planner's copy."""
     import fast_downward
-    from textworld.envs.pddl import pddl as environment
     from textworld.envs.pddl.textgen import ContextSensitiveGrammar
+    from textworld.logic import Rule
 
     translate = fast_downward.pddl2sas
     last: dict[tuple[str, str], Any] = {}
@@ -36,19 +37,20 @@ def quicken() -> None:
         return last[key]
 
     fast_downward.pddl2sas = translate_once
+    Rule.parse_conjunctive_query = functools.cache(Rule.parse_conjunctive_query)
     derive = ContextSensitiveGrammar.derive
 
     def derive_once(self: Any, start: str, context: Any) -> str:
         if start.startswith("#"):
             return str(derive(self, start, context))
         memory = self.__dict__.setdefault("commands", {})
-        key = (start, tuple((k.name, v.name) for k, v in context["mapping"].items()))
+        named = {k.name: v.name for k, v in context["mapping"].items() if k.name != "lstart"}
+        key = (start, tuple(named.items()))
         if key not in memory:
             memory[key] = derive(self, start, context)
         return str(memory[key])
 
     ContextSensitiveGrammar.derive = derive_once
-    assert environment is not None
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ TaskType = Literal[
     "pick_cool_then_place_in_recep",
     "pick_two_obj_and_place",
 ]
+Treatment = Literal["clean", "hot", "cool"]
 Condition = Literal["clean", "hot", "cool", "sliced"]
 
 FORMAT: Final = "pivotune-household-1"
@@ -76,7 +77,7 @@ class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`count` things of `thing_type`, under all `conditions`, in one receptacle of the type.
+    """`count` things (1 or 2) of `thing_type`, having all `conditions`, in one such receptacle.
 
     With a `lamp_type` there is no receptacle: such a thing is held where a lamp stands that has
     been switched on.
@@ -86,7 +87,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     receptacle_type: str | None = None
     lamp_type: str | None = None
     count: int = 1
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Treatment, ...] = ()
 
 
 class Game(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -194,11 +195,10 @@ def check(game: Game, where: str) -> None:
                 expected="lower case, <type>_bar_<letters, digits or _>",
             )
     _check_references(game, where)
+    _check_goal(game, where)
     for kind in _types(game):
         if not _WORD.fullmatch(kind):
             raise DataError("a type that is not one word", where=where, got=kind)
-    if (game.goal.receptacle_type is None) == (game.goal.lamp_type is None):
-        raise DataError("the goal needs either a receptacle type or a lamp type", where=where)
 
 
 def _check_references(game: Game, where: str) -> None:
@@ -213,6 +213,19 @@ def _check_references(game: Game, where: str) -> None:
                         where=where,
                         got=identifier,
                     )
+
+
+def _check_goal(game: Game, where: str) -> None:
+    goal = game.goal
+    if (goal.receptacle_type is None) == (goal.lamp_type is None):
+        raise DataError("the goal needs either a receptacle type or a lamp type", where=where)
+    if goal.count not in (1, 2) or (goal.lamp_type and goal.count != 1):
+        raise DataError("a goal with this count", where=where, got=goal.count, expected="1 or 2")
+    if {"hot", "cool"} <= set(goal.conditions):
+        raise DataError("the goal asks for a thing that is hot and cool", where=where)
+    movable = [t.id for t in game.things if t.type == goal.lamp_type and t.pickupable]
+    if movable:
+        raise DataError("the goal's lamp can be picked up", where=where, got=movable[0])
 
 
 def _types(game: Game) -> list[str]:

@@ -8,7 +8,6 @@ wrongly. Everything is read through one small reader of s-expressions that knows
 import hashlib
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -22,6 +21,7 @@ from pivotune.domains.household.game import (
     Receptacle,
     TaskType,
     Thing,
+    Treatment,
     check,
 )
 from pivotune.domains.household.grammar import GRAMMARS, Grammar, read_grammar
@@ -139,9 +139,17 @@ class _Rules(NamedTuple):
     has_help: bool
 
 
-@lru_cache(maxsize=16)
+_rules_known: dict[str, _Rules] = {}
+
+
 def _read_rules(domain: str, where: str) -> _Rules:
-    found = _fingerprints(domain, where)
+    """Check the rules; texts that were found good are remembered, there are only a few."""
+    if domain not in _rules_known:
+        _rules_known[domain] = _check_rules(_fingerprints(domain, where), where)
+    return _rules_known[domain]
+
+
+def _check_rules(found: dict[str, str], where: str) -> _Rules:
     for name in sorted(found.keys() | _PLAYED.keys() | {"cleanobject"}):
         have = found.get(name)
         if name == "help":
@@ -198,12 +206,8 @@ _CONDITIONS: Final[dict[str, Condition]] = {
     "iscool": "cool",
     "issliced": "sliced",
 }
-_CAPABLE: Final = {
-    "clean": "cleanable",
-    "hot": "heatable",
-    "cool": "coolable",
-    "sliced": "sliceable",
-}
+_TREATMENTS: Final[dict[str, Treatment]] = {"isclean": "clean", "ishot": "hot", "iscool": "cool"}
+_CAPABLE: Final = {"clean": "cleanable", "hot": "heatable", "cool": "coolable"}
 _Pair = tuple[str, str]
 
 
@@ -354,7 +358,7 @@ def _read_goal(section: Node, where: str) -> Goal:
     """The goal, from its literals: ALFWorld's goals differ in them, not in their nesting."""
     literals = list(_literals(section.lists, where))
     place = f"{where}, line {section.line}"
-    if any("istoggled" == literal[0] for literal in literals):
+    if any(literal[0] == "istoggled" for literal in literals):
         goal = _lamp_goal(literals)
     else:
         goal = _place_goal(literals)
@@ -382,12 +386,12 @@ def _literals(nodes: tuple[Node, ...], where: str) -> Iterator[tuple[str, ...]]:
             raise DataError(f"the goal uses {node.head!r}", where=f"{where}, line {node.line}")
 
 
-def _of(literals: list[tuple[str, ...]], variable: str) -> tuple[str, tuple[Condition, ...]] | None:
+def _of(literals: list[tuple[str, ...]], variable: str) -> tuple[str, tuple[Treatment, ...]] | None:
     """Type and conditions that the goal asks of a variable; None if it asks for more."""
     kinds = [x[2] for x in literals if x[:2] == ("objecttype", variable)]
     flags = {x[0] for x in literals if len(x) == 2 and x[1] == variable}
-    conditions = tuple(c for name, c in _CONDITIONS.items() if name in flags)
-    allowed = set(_CONDITIONS) | set(_CAPABLE.values())
+    conditions = tuple(c for name, c in _TREATMENTS.items() if name in flags)
+    allowed = set(_TREATMENTS) | set(_CAPABLE.values())
     capable = {_CAPABLE[c] for c in conditions}
     if len(kinds) != 1 or not flags <= allowed or flags & set(_CAPABLE.values()) != capable:
         return None
@@ -524,10 +528,10 @@ def _problem(game: Game) -> str:
     kinds = {t.type for t in game.things}
     kinds.update(kind for fit in game.fits.values() for kind in fit)
     kinds.add(game.goal.thing_type)
-    kinds.update({"knife", "butterknife"}, {game.goal.lamp_type} - {None})
+    kinds.update(("knife", "butterknife"), filter(None, [game.goal.lamp_type]))
     places = {r.type for r in game.receptacles} | game.fits.keys()
     places |= {"sink", "sinkbasin", "microwave", "fridge"}
-    places |= {game.goal.receptacle_type} - {None}
+    places.update(filter(None, [game.goal.receptacle_type]))
     home = {r.id: r.location for r in game.receptacles}
     locations = {game.start, *home.values()}
     locations |= {place for t in game.things for place in t.locations or ()}
@@ -580,7 +584,7 @@ def _thing_facts(thing: Thing, home: dict[str, str]) -> list[str]:
 
 
 def _goal(goal: Goal) -> str:
-    names = {condition: name for name, condition in _CONDITIONS.items()}
+    names = {condition: name for name, condition in _TREATMENTS.items()}
 
     def asked(variable: str) -> str:
         flags = [f"({_CAPABLE[c]} {variable}) ({names[c]} {variable})" for c in goal.conditions]

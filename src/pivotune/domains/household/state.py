@@ -13,16 +13,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pivotune.domains.household.game import Condition, Game, Receptacle, Thing, named
+from pivotune.domains.household.game import Game, Receptacle, Thing, Treatment, named
 from pivotune.domains.household.grammar import ACTIONS, GRAMMARS
 from pivotune.domains.household.wording import Wording, wording_of
 
 EMPTY: Final = -1
-_CAPABILITY: Final[dict[Condition, str]] = {
+_CAPABILITY: Final[dict[Treatment, str]] = {
     "clean": "cleanable",
     "hot": "heatable",
     "cool": "coolable",
-    "sliced": "sliceable",
 }
 _KNIVES: Final = ("knife", "butterknife")
 
@@ -134,6 +133,7 @@ class World:
         for r, place in enumerate(self.location_of):
             here[place].append(r)
         self.receptacles_at = tuple(tuple(found) for found in here)
+        self.place_masks = tuple(sum(1 << r for r in found) for found in here)
         self.openable: int = self._receptacle_mask(lambda r: r.openable)
         cleaners = self.game.cleaners
         self.cleaners = self._receptacle_mask(lambda r: r.type in cleaners)
