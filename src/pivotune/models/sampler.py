@@ -1,0 +1,163 @@
+"""The sampler of the local policy: requests in, completions out, in one process.
+
+Requests become rows; an engine fills the rows: the cached engine (token trees, prompts computed
+once) where it supports the model, else the plain one. `engine_name` says which.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pivotune.core.errors import SamplerError
+from pivotune.core.protocols import SamplerAbilities, SampleRequest, ScoreRequest, TokenScores
+from pivotune.core.types import Completion, Message, ToolSpec
+from pivotune.models.parse import parse_action
+from pivotune.models.plain_engine import PlainEngine
+from pivotune.models.policy import Policy
+from pivotune.models.rows import Engine, Ids, Row, row_uniforms
+
+PLAIN_TOKEN_BUDGET = 1 << 17
+
+
+class TorchSampler:
+    """Samples from a policy as its weights are now. Sessions end when the weights change."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        token_budget: int | None = None,
+        engine: Literal["auto", "plain"] = "auto",
+    ) -> None:
+        self.policy = policy
+        self._engine: Engine = PlainEngine(policy.model, token_budget or PLAIN_TOKEN_BUDGET)
+        self._engine_hash = policy.hash
+        self._stop_ids = frozenset(policy.chat.stop_ids)
+
+    @property
+    def name(self) -> str:
+        return "torch"
+
+    @property
+    def engine_name(self) -> str:
+        """How rows are computed, in words."""
+        return self._engine.name
+
+    @property
+    def policy_hash(self) -> str:
+        return self.policy.hash
+
+    @property
+    def abilities(self) -> SamplerAbilities:
+        return SamplerAbilities(scores=True, loads_weights=True, token_ids=True)
+
+    @property
+    def context_limit(self) -> int:
+        return self.policy.context_limit
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[tuple[Completion, ...]]:
+        policy_hash = self._refresh()
+        groups = [self._rows(index, request) for index, request in enumerate(requests)]
+        self._engine.generate([row for rows in groups for row in rows], self._stop_ids)
+        return [
+            tuple(self._complete(request, row, policy_hash) for row in rows)
+            for request, rows in zip(requests, groups, strict=True)
+        ]
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        self._refresh()
+        pairs = [self._pair(index, request) for index, request in enumerate(requests)]
+        logits = self._engine.action_logits(pairs)
+        return [
+            _scores(logits_TV, request) for logits_TV, request in zip(logits, requests, strict=True)
+        ]
+
+    def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
+        return len(self.policy.chat.render(messages, tools))
+
+    def end_session(self, session: str) -> None:
+        self._engine.end_session(session)
+
+    def _refresh(self) -> str:
+        """The policy's hash; what was cached under other weights is dropped."""
+        policy_hash = self.policy.hash
+        if policy_hash != self._engine_hash:
+            self._engine.forget()
+            self._engine_hash = policy_hash
+        return policy_hash
+
+    def _rows(self, index: int, request: SampleRequest) -> list[Row]:
+        prompt = tuple(self.policy.chat.render(request.messages, request.tools))
+        room = self.context_limit - len(prompt)
+        if room < 1:
+            raise SamplerError(
+                "the prompt leaves no room for an action",
+                where=f"request {index}",
+                got=f"{len(prompt)} tokens",
+                expected=f"fewer than the context limit of {self.context_limit}",
+                fix="leave the turn out, or declare a window of the history",
+            )
+        limit = min(request.max_tokens, room)
+        if limit < 1 or request.temperature < 0:
+            raise SamplerError(
+                "a request that cannot be sampled",
+                where=f"request {index}",
+                got=f"max_tokens {request.max_tokens}, temperature {request.temperature}",
+                expected="max_tokens of at least 1, temperature of at least 0",
+            )
+        return [
+            Row(
+                prompt,
+                limit,
+                request.temperature,
+                row_uniforms(request.seed, row, limit),
+                request.session,
+            )
+            for row in range(request.n)
+        ]
+
+    def _complete(self, request: SampleRequest, row: Row, policy_hash: str) -> Completion:
+        assert row.finish is not None
+        text = self.policy.chat.decode(row.tokens)
+        parsed = parse_action(text, finish=row.finish, expects_call=request.expects_call)
+        return Completion(
+            prompt_ids=row.prompt,
+            token_ids=tuple(row.tokens),
+            logprobs=tuple(row.logprobs),
+            message=parsed.message,
+            outcome=parsed.outcome,
+            finish=row.finish,
+            temperature=request.temperature,
+            policy_hash=policy_hash,
+            text=text,
+            problem=parsed.problem,
+        )
+
+    def _pair(self, index: int, request: ScoreRequest) -> tuple[Ids, Ids]:
+        prompt = tuple(self.policy.chat.render(request.messages, request.tools))
+        total = len(prompt) + len(request.token_ids)
+        if not request.token_ids or total > self.context_limit:
+            raise SamplerError(
+                "a request that cannot be scored",
+                where=f"request {index}",
+                got=f"{len(prompt)} prompt tokens, {len(request.token_ids)} action tokens",
+                expected=f"an action, and at most {self.context_limit} tokens",
+            )
+        return prompt, request.token_ids
+
+
+def _scores(logits_TV: Tensor, request: ScoreRequest) -> TokenScores:
+    """Log-probabilities of the action's tokens; temperature 0 counts as 1."""
+    logprobs_TV = (logits_TV / (request.temperature or 1.0)).log_softmax(-1)
+    ids_T = torch.tensor(request.token_ids, device=logprobs_TV.device)
+    picked = logprobs_TV.gather(1, ids_T[:, None]).squeeze(1)
+    if not request.top_k:
+        return TokenScores(tuple(picked.tolist()))
+    best, best_ids = logprobs_TV.topk(min(request.top_k, logprobs_TV.shape[1]), dim=-1)
+    return TokenScores(
+        tuple(picked.tolist()),
+        tuple(tuple(ids) for ids in best_ids.tolist()),
+        tuple(tuple(values) for values in best.tolist()),
+    )

@@ -1,0 +1,167 @@
+"""The sampler against transformers, against a fresh forward, and against itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from pivotune.core.errors import SamplerError
+from pivotune.core.protocols import Sampler, SampleRequest, ScoreRequest
+from pivotune.core.types import Completion, Message
+from pivotune.models.policy import Policy
+from pivotune.models.rows import Row, draw_tokens, row_uniforms
+from pivotune.models.sampler import TorchSampler
+from tiny_models import FAMILIES, tiny_policy
+
+ENGINES = ["auto", "plain"]
+
+
+def state(text: str) -> tuple[Message, ...]:
+    return (Message("user", text),)
+
+
+def request(text: str = "hello", **changes: Any) -> SampleRequest:
+    base = {
+        "messages": state(text),
+        "tools": (),
+        "n": 1,
+        "temperature": 1.0,
+        "seed": 7,
+        "max_tokens": 12,
+    }
+    return SampleRequest(**{**base, **changes})
+
+
+def fresh_logits(policy: Policy, prompt: Sequence[int], action: Sequence[int]) -> torch.Tensor:
+    """(action, vocabulary) by one plain forward over everything."""
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([[*prompt, *action]])).logits[0]
+    return logits[len(prompt) - 1 : -1]
+
+
+def assert_logprobs_fresh(policy: Policy, row: Completion, tolerance: float = 1e-4) -> None:
+    logits = fresh_logits(policy, row.prompt_ids, row.token_ids)
+    logprobs = (logits / (row.temperature or 1.0)).log_softmax(-1)
+    expected = logprobs.gather(1, torch.tensor(row.token_ids)[:, None]).squeeze(1)
+    assert np.allclose(row.logprobs, expected.numpy(), atol=tolerance)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_greedy_equals_generate(family: str, engine: Any) -> None:
+    policy = tiny_policy(family)
+    sampler: Sampler = TorchSampler(policy, engine=engine)
+    texts = ["hello", "a longer question than that one", "x", "hello"]
+    results = sampler.sample([request(t, temperature=0.0, n=2, max_tokens=20) for t in texts])
+    for rows in results:
+        prompt = torch.tensor([rows[0].prompt_ids])
+        with torch.no_grad():
+            full = policy.model.generate(  # type: ignore[operator]
+                prompt, do_sample=False, max_new_tokens=20, eos_token_id=[*policy.chat.stop_ids]
+            )
+        expected = tuple(full[0, prompt.shape[1] :].tolist())
+        assert [row.token_ids for row in rows] == [expected, expected]
+        assert_logprobs_fresh(policy, rows[0])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_sampled_logprobs_equal_a_fresh_forward(family: str, engine: Any) -> None:
+    policy = tiny_policy(family)
+    sampler = TorchSampler(policy, engine=engine)
+    requests = [
+        request("one", n=3, temperature=0.7),
+        request("two and a half, which is longer", n=5, temperature=1.3, max_tokens=40),
+        request("three", n=1, max_tokens=1),
+    ]
+    for rows in sampler.sample(requests):
+        for row in rows:
+            assert_logprobs_fresh(policy, row)
+            assert (row.finish == "stop") == (row.token_ids[-1] in policy.chat.stop_ids)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_row_does_not_depend_on_the_batch(engine: Any) -> None:
+    sampler = TorchSampler(tiny_policy(), engine=engine)
+    (alone,) = sampler.sample([request("hello", n=4, max_tokens=30)])
+    crowd = [request(f"question {i} " * (i + 1), n=3, seed=i, max_tokens=9 + i) for i in range(5)]
+    together = sampler.sample([*crowd, request("hello", n=4, max_tokens=30)])[-1]
+    assert [row.token_ids for row in together] == [row.token_ids for row in alone]
+    assert len({row.token_ids for row in alone}) == 4
+    (fewer,) = sampler.sample([request("hello", n=2, max_tokens=30)])
+    assert [row.token_ids for row in fewer] == [row.token_ids for row in alone[:2]]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scores_equal_a_fresh_forward(engine: Any) -> None:
+    policy = tiny_policy()
+    sampler = TorchSampler(policy, engine=engine)
+    action = tuple(policy.chat.encode("go to desk<|im_end|>"))
+    requests = [
+        ScoreRequest(state("hello"), (), action, temperature=0.8, top_k=3),
+        ScoreRequest(state("hello"), (), action[:4]),
+        ScoreRequest(state("something else"), (), action[:1]),
+    ]
+    for scores, asked in zip(sampler.score(requests), requests, strict=True):
+        prompt = policy.chat.render(asked.messages, ())
+        logits = fresh_logits(policy, prompt, asked.token_ids) / asked.temperature
+        logprobs = logits.log_softmax(-1)
+        expected = [logprobs[i, token].item() for i, token in enumerate(asked.token_ids)]
+        assert np.allclose(scores.logprobs, expected, atol=1e-4)
+        if asked.top_k:
+            best = logprobs.topk(3)
+            assert np.allclose(scores.top_logprobs, best.values.numpy(), atol=1e-4)
+            assert scores.top_ids == tuple(map(tuple, best.indices.tolist()))
+
+
+def test_new_weights_answer_at_once() -> None:
+    policy = tiny_policy()
+    sampler = TorchSampler(policy)
+    before = sampler.policy_hash
+    ((first,),) = sampler.sample([request(temperature=0.0, session="s")])
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(0.7)
+    ((second,),) = sampler.sample([request(temperature=0.0, session="s")])
+    assert second.policy_hash != before == first.policy_hash
+    assert_logprobs_fresh(policy, second)
+
+
+def test_no_requests_and_no_rows() -> None:
+    sampler = TorchSampler(tiny_policy())
+    assert sampler.sample([]) == []
+    assert sampler.score([]) == []
+    assert sampler.sample([request(n=0)]) == [()]
+
+
+def test_a_prompt_over_the_context_names_the_request() -> None:
+    sampler = TorchSampler(tiny_policy(max_position_embeddings=64))
+    with pytest.raises(SamplerError, match="request 1: the prompt leaves no room"):
+        sampler.sample([request("short"), request("long " * 40)])
+    ((row,),) = sampler.sample([request("x" * 20, max_tokens=500)])
+    assert len(row.prompt_ids) + len(row.token_ids) <= 64
+
+
+def test_an_action_that_does_not_fit_is_not_scored() -> None:
+    sampler = TorchSampler(tiny_policy(max_position_embeddings=64))
+    with pytest.raises(SamplerError, match="request 0"):
+        sampler.score([ScoreRequest(state("x"), (), tuple(range(64)))])
+
+
+def test_draws_follow_the_distribution() -> None:
+    probabilities = np.array([0.5, 0.25, 0.15, 0.07, 0.03])
+    count = 4000
+    rows = [Row((0,), 1, 1.0, row_uniforms(11, i, 1)) for i in range(count)]
+    logits = torch.tensor(np.log(probabilities), dtype=torch.float32).repeat(count, 1)
+    draw_tokens(logits, rows, frozenset())
+    observed = np.bincount([row.tokens[0] for row in rows], minlength=5)
+    assert stats.chisquare(observed, probabilities * count).pvalue > 0.01
+
+
+def test_streams_are_a_rows_own() -> None:
+    assert row_uniforms(1, 0, 4).tolist() == row_uniforms(1, 0, 8)[:4].tolist()
+    streams = [row_uniforms(seed, row, 4)[0] for seed in (1, 2) for row in (0, 1)]
+    assert len(set(streams)) == 4
