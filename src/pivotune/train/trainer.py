@@ -303,6 +303,7 @@ class _Run:
             group["lr"] = rate
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
+        self.policy.mark_changed()  # the fused optimiser does not count as an in-place write
 
     def _prepare(self, trees: Sequence[TokenTree], step: int) -> list[list[Prepared]]:
         """The step's updates, each a list of micro-batches with all that its loss needs."""

@@ -120,7 +120,7 @@ def backward(
         if not bool(torch.isfinite(loss)):
             raise _not_finite("the loss", batch.trees, loss)
         loss.backward()  # type: ignore[no-untyped-call]
-        loss_sum += float(loss)
+        loss_sum += float(loss.detach())
         sums += here
         if result.entropies is not None:
             entropy_sum += float(result.entropies[trained].sum())
@@ -140,6 +140,6 @@ def _not_finite(what: str, trees: Sequence[object], value: Tensor) -> NumericsEr
     return NumericsError(
         f"{what} is not finite",
         where=", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else ""),
-        got=float(value),
+        got=float(value.detach()),
         fix="lower the learning rate or look at these items; the last checkpoint is kept",
     )
