@@ -4,6 +4,7 @@ A suite's log holds one record per episode. Which random stream an episode draws
 on (seed, task, repeat) only.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,10 +74,15 @@ def evaluate_suite(
     todo = [play for play in plays if (play.task.id, play.repeat) not in done]
     if on_progress is not None and done:
         on_progress(len(plays) - len(todo))
+    clock = time.perf_counter()
     with AppendLog(path) as log:
 
         def record(number: int, episode: Episode) -> None:
-            outcome = _outcome(todo[number], episode)
+            # Each outcome carries the wall time since the one before it: the sum over the log
+            # is what the suite took, also when it was killed and resumed in between.
+            nonlocal clock
+            seconds, clock = time.perf_counter() - clock, time.perf_counter()
+            outcome = _outcome(todo[number], episode, seconds)
             done[outcome.task_id, outcome.repeat] = outcome
             log.append([outcome])
             if on_progress is not None:
@@ -94,7 +100,26 @@ def evaluate_suite(
     return [done[play.task.id, play.repeat] for play in plays]
 
 
-def _outcome(play: Play, episode: Episode) -> Outcome:
+def score_suite(
+    sampler: Sampler, suite: Suite, make_environment: MakeEnvironment, *, seed: int
+) -> tuple[float, Cost]:
+    """Share of successful episodes, played at once and kept nowhere: for validation."""
+    plays = [Play(task, repeat) for task in suite.tasks for repeat in range(suite.rollouts)]
+    start = time.perf_counter()
+    episodes = run_episodes(
+        sampler,
+        plays,
+        make_environment,
+        temperature=suite.temperature,
+        seed=seed,
+        limits=suite.limits,
+    )
+    won = sum(each.reward is not None and each.reward >= suite.success_at for each in episodes)
+    cost = sum((episode_cost(each) for each in episodes), Cost())
+    return won / max(1, len(plays)), cost + Cost(seconds=time.perf_counter() - start)
+
+
+def _outcome(play: Play, episode: Episode, seconds: float) -> Outcome:
     return Outcome(
         task_id=play.task.id,
         group=str(play.task.payload.get("group", "")),
@@ -102,13 +127,13 @@ def _outcome(play: Play, episode: Episode) -> Outcome:
         reward=episode.reward,
         turns=len(episode.turns),
         ended=episode.ended,
-        cost=episode_cost(episode),
+        cost=episode_cost(episode) + Cost(seconds=seconds),
         problem=episode.problem,
     )
 
 
 def suite_cost(outcomes: Sequence[Outcome]) -> Cost:
-    """What all episodes used, without seconds."""
+    """What all episodes used."""
     return sum((outcome.cost for outcome in outcomes), Cost())
 
 

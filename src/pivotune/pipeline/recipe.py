@@ -5,7 +5,9 @@ the nearest one.
 """
 
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,20 +21,19 @@ from pivotune.turns.profile import ProfileConfig
 class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way of training from the same base on the same traces.
 
-    objective: a name from `pivotune.train.objectives`, or `module:name`. `rows`: pivots (or
-    trajectories) a step. `group`, `kl`, `verifier`, `rule`: local RL only; an empty verifier or
-    rule is the recipe's own. `replay`: share of another suite's training items (sft only).
+    objective: a name from `pivotune.train.objectives`, or `module:name`; `settings` are its own.
+    batch: pivots (or trajectories) a step. verifier, rule: local RL only; empty means the
+    recipe's own. kl: weight of the KL to the base (0: none is computed).
     """
 
     objective: str
     learning_rate: float
     steps: int = 50
-    rows: int = 16
-    group: int = 8
+    batch: int = 16
     kl: float = 0.0
     verifier: str = ""
     rule: str = ""
-    replay: float = 0.0
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,6 +90,13 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluate: EvaluateConfig = EvaluateConfig()
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
 
+    @property
+    def model_path(self) -> str:
+        """The folder or hub name that `model` stands for."""
+        if self.model == "lab":
+            return str(files("pivotune") / "lab" / "assets" / "base")
+        return self.model
+
     def verifier_of(self, method: Method) -> str:
         return method.verifier or self.verifier
 
@@ -118,8 +126,6 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             expected="at least 2; 8 is the usual number",
         )
     for key, method in recipe.methods.items():
-        if method.steps < 1 or method.rows < 1 or method.group < 2:
-            raise RecipeError(
-                f"methods.{key}: steps and rows start at 1, group at 2", where=where, got=method
-            )
+        if method.steps < 1 or method.batch < 1:
+            raise RecipeError(f"methods.{key}: steps and batch start at 1", where=where, got=method)
     return recipe

@@ -44,8 +44,14 @@ DEFAULT = EnvironmentConfig()
 
 def generated_task(seed: int, split: Split, config: GeneratorConfig = SMALL_GAMES) -> Task:
     """The task of a generated game, small enough to be written into every trajectory."""
-    payload = {"seed": seed, "split": split, "config": msgspec.to_builtins(config)}
-    return Task(id=_generated(seed, split, config).id, domain=DOMAIN, split=split, payload=payload)
+    game = _generated(seed, split, config)
+    payload = {
+        "seed": seed,
+        "split": split,
+        "config": msgspec.to_builtins(config),
+        "group": game.task_type,
+    }
+    return Task(id=game.id, domain=DOMAIN, split=split, payload=payload)
 
 
 def game_task(game: Game, split: str) -> Task:

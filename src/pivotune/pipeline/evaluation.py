@@ -1,0 +1,73 @@
+"""Base and trained policies on the same tasks, with the same random streams."""
+
+from pathlib import Path
+
+from pivotune.core.protocols import Sampler
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import read_records
+from pivotune.core.types import Cost
+from pivotune.domains.catalog import make_environment, suite_tasks
+from pivotune.evaluate.suites import Kind, Outcome, Suite, evaluate_suite, suite_cost
+from pivotune.pipeline.policies import BASE, open_policy, open_sampler
+from pivotune.pipeline.run import Run
+from pivotune.pipeline.training import trained_policy
+from pivotune.turns.rollout import EpisodeLimits
+
+
+def suites(run: Run) -> list[Suite]:
+    """The in-domain and the out-of-domain suite; one without items is left out."""
+    settings = run.recipe.evaluate
+    wanted: list[tuple[str, Kind, int]] = [
+        (settings.in_domain, "in_domain", settings.episodes),
+        (settings.out_of_domain, "out_of_domain", settings.items),
+    ]
+    return [
+        Suite(
+            name=name,
+            kind=kind,
+            tasks=suite_tasks(name, n, derive_seed(run.recipe.seed, "evaluation")),
+            temperature=settings.temperature,
+            limits=EpisodeLimits(settings.max_turns, run.recipe.profile.max_tokens),
+        )
+        for name, kind, n in wanted
+        if name and n
+    ]
+
+
+def policies(run: Run) -> dict[str, Path | None]:
+    """Every policy of the run by name; None is the base."""
+    trained = {name: trained_policy(run, name) for name in run.recipe.methods}
+    return {BASE: None, **trained}
+
+
+def evaluate(run: Run) -> None:
+    """Play every suite with every policy; what has been played is kept."""
+    recipe = run.recipe
+    for name, checkpoint in policies(run).items():
+        stage = f"evaluate/{name}"
+        upstream = () if checkpoint is None else run.folder.settings(f"train/{name}")
+        settings = (upstream, recipe.model, recipe.evaluate, recipe.profile.max_tokens)
+        if not run.folder.begin(stage, (*settings, recipe.seed)):
+            continue
+        sampler = open_sampler(open_policy(recipe, checkpoint))
+        cost = sum((_play(run, sampler, name, suite) for suite in suites(run)), Cost())
+        run.folder.finish(stage, cost)
+
+
+def _play(run: Run, sampler: Sampler, policy: str, suite: Suite) -> Cost:
+    total = len(suite.tasks) * suite.rollouts
+    with run.watch.progress(f"{policy} on {suite.name}", total, "episodes") as advance:
+        outcomes = evaluate_suite(
+            sampler,
+            suite,
+            make_environment,
+            seed=derive_seed(run.recipe.seed, "evaluation"),
+            path=run.folder.outcomes(policy, suite.name),
+            on_progress=advance,
+        )
+    return suite_cost(outcomes)
+
+
+def read_outcomes(run: Run, policy: str, suite: Suite) -> list[Outcome]:
+    """All outcomes of a policy on a suite, in the order in which they ended."""
+    return list(read_records(run.folder.outcomes(policy, suite.name), Outcome))

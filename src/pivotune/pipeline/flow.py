@@ -1,0 +1,35 @@
+"""The flow of one run on one page: which stage follows which.
+
+    import -> plan -> profile -> select -> train -> evaluate -> report
+
+Every stage reads and writes the run folder only, is skipped when it is finished, and goes on
+where it stopped when it was killed.
+"""
+
+from collections.abc import Callable
+
+from pivotune.pipeline.evaluation import evaluate
+from pivotune.pipeline.plan import plan
+from pivotune.pipeline.profiling import profile_candidates, select
+from pivotune.pipeline.reporting import report
+from pivotune.pipeline.run import Run
+from pivotune.pipeline.traces import import_traces
+from pivotune.pipeline.training import train_methods
+
+STAGES: dict[str, Callable[[Run], None]] = {
+    "import": import_traces,
+    "plan": plan,
+    "profile": profile_candidates,
+    "select": select,
+    "train": train_methods,
+    "evaluate": evaluate,
+    "report": report,
+}
+
+
+def run_stages(run: Run, last: str = "report") -> None:
+    """Every stage up to and including `last`."""
+    for name, stage in STAGES.items():
+        stage(run)
+        if name == last:
+            return

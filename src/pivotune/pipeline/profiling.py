@@ -1,0 +1,213 @@
+"""Candidates, profiles and pivots of a run."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from pivotune.core.protocols import Sampler
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import read_json, read_records, write_json, write_records
+from pivotune.core.types import Cost, Message, Profile, Turn
+from pivotune.ingest import split_turns
+from pivotune.pipeline.policies import (
+    open_base,
+    open_environments,
+    open_sampler,
+    open_verifier,
+)
+from pivotune.pipeline.run import Run
+from pivotune.pipeline.traces import is_validation
+from pivotune.turns.candidates import Candidates, choose_candidates, is_expert
+from pivotune.turns.pivots import Selection, profile_stats, select_pivots
+from pivotune.turns.profile import profile_turns, rescore
+from pivotune.turns.rollout import Group, sample_groups
+
+REESTIMATED = 64
+"""Turns that are sampled afresh to correct the selected means: enough for +-0.06, cheap."""
+
+
+class FreshEstimate(msgspec.Struct, frozen=True):
+    """Fresh samples of some turns: their mean reward and the share of groups that are live."""
+
+    turns: int
+    mean: float
+    live_share: float
+
+
+class SelectReport(msgspec.Struct, frozen=True):
+    """What a selection left, and what its pivots look like under fresh samples.
+
+    `profiled_mean` is the selected turns' mean in the profile that chose them (biased),
+    `pivots` and `random` are fresh estimates on pivots and on randomly drawn candidates.
+    """
+
+    verifier: str
+    rule: str
+    selection: Selection
+    wrong_expert: int
+    profiled_mean: float
+    profiled_live_share: float
+    pivots: FreshEstimate
+    random: FreshEstimate
+    cost: Cost
+
+
+def training_candidates(run: Run, sampler: Sampler) -> Candidates:
+    """Turns of expert trajectories outside the validation share, with counted losses."""
+    recipe = run.recipe
+    dropped: dict[str, int] = {}
+    turns: list[Turn] = []
+    for trajectory in run.trajectories():
+        if not is_expert(trajectory, recipe.candidates):
+            dropped["the trajectory failed"] = dropped.get("the trajectory failed", 0) + 1
+        elif not is_validation(trajectory, recipe.traces.validation_share):
+            turns += split_turns(trajectory)
+
+    def count(messages: Sequence[Message], turn: Turn) -> int:
+        return sampler.count(messages, turn.tools)
+
+    limit = sampler.context_limit - recipe.profile.max_tokens
+    found = choose_candidates(turns, count_tokens=count, max_prompt_tokens=limit)
+    return Candidates(found.turns, dropped | found.dropped)
+
+
+def profile_candidates(run: Run) -> None:
+    """Profile under the recipe's verifier; other verifiers judge the same samples again."""
+    recipe = run.recipe
+    settings = (run.folder.settings("import"), recipe.model, recipe.profile, recipe.candidates)
+    if not run.folder.begin("profile", (*settings, recipe.verifier, recipe.seed)):
+        return
+    sampler = open_sampler(open_base(recipe))
+    candidates = training_candidates(run, sampler)
+    for reason, count in candidates.dropped.items():
+        run.watch.say(f"left out before profiling: {reason}: {count}")
+    verifier = open_verifier(recipe, recipe.verifier)
+    total = len(candidates.turns)
+    with run.watch.progress("profiling", total, "turns") as advance:
+        profiles = profile_turns(
+            sampler,
+            candidates.turns,
+            verifier,
+            open_environments(verifier),
+            recipe.profile,
+            seed=derive_seed(recipe.seed, "profile"),
+            path=run.folder.profiles(recipe.verifier),
+            on_progress=advance,
+        )
+    write_json(run.folder.path / "profiles" / "dropped.json", candidates.dropped)
+    _judge_again(run, profiles, candidates.turns)
+    run.folder.finish("profile", sum((profile.cost for profile in profiles), Cost()))
+
+
+def _judge_again(run: Run, profiles: list[Profile], turns: Sequence[Turn]) -> None:
+    by_id = {turn.id: turn for turn in turns}
+    for name in sorted({run.recipe.verifier_of(each) for each in run.recipe.methods.values()}):
+        if name != run.recipe.verifier:
+            other = open_verifier(run.recipe, name)
+            scored = rescore(profiles, by_id, other, open_environments(other))
+            write_records(run.folder.profiles(name), scored)
+
+
+def usable_profiles(run: Run, verifier: str) -> tuple[list[Profile], int]:
+    """Profiles whose expert satisfies the verifier (all with `keep_wrong_expert`), and losses."""
+    profiles = list(read_records(run.folder.profiles(verifier), Profile))
+    if run.recipe.candidates.keep_wrong_expert:
+        return profiles, 0
+    at = run.recipe.candidates.success_at
+    kept = [each for each in profiles if each.expert.reward is not None and each.expert.reward >= at]
+    return kept, len(profiles) - len(kept)
+
+
+def wanted_selections(run: Run) -> list[tuple[str, str]]:
+    """(verifier, rule) of every method that trains on pivots, and the recipe's own first."""
+    recipe = run.recipe
+    pairs = [(recipe.verifier, recipe.select.rule)]
+    pairs += [(recipe.verifier_of(each), recipe.rule_of(each)) for each in recipe.methods.values()]
+    return list(dict.fromkeys(pairs))
+
+
+def select(run: Run) -> None:
+    """Choose the pivots under every rule in use; raises `NoPivots` where one leaves none."""
+    recipe = run.recipe
+    settings = (run.folder.settings("profile"), recipe.select, wanted_selections(run))
+    if not run.folder.begin("select", settings):
+        return
+    sampler = open_sampler(open_base(recipe))
+    cost = Cost()
+    for verifier, rule in wanted_selections(run):
+        report = _select_one(run, sampler, verifier, rule)
+        write_json(run.folder.pivots(verifier, rule), report)
+        cost += report.cost
+        run.watch.say(
+            f"{len(report.selection.turn_ids)} pivots of {report.selection.counts['profiled']} "
+            f"turns ({verifier}, {rule}); fresh samples: {report.pivots.live_share:.0%} live, "
+            f"random turns {report.random.live_share:.0%}"
+        )
+    run.folder.finish("select", cost)
+
+
+def _select_one(run: Run, sampler: Sampler, verifier: str, rule: str) -> SelectReport:
+    recipe = run.recipe
+    profiles, wrong = usable_profiles(run, verifier)
+    config = msgspec.structs.replace(recipe.select, rule=rule)
+    selection = select_pivots(profiles, config, derive_seed(recipe.seed, "select"))
+    chosen = set(selection.turn_ids)
+    stats = [profile_stats(each) for each in profiles if each.turn_id in chosen]
+    known = [each for each in stats if each is not None]
+    start = time.perf_counter()
+    pivots, first = _fresh(run, sampler, verifier, selection.turn_ids)
+    random, second = _fresh(run, sampler, verifier, [each.turn_id for each in profiles])
+    seconds = time.perf_counter() - start
+    return SelectReport(
+        verifier=verifier,
+        rule=rule,
+        selection=selection,
+        wrong_expert=wrong,
+        profiled_mean=float(np.mean([each.mean for each in known])),
+        profiled_live_share=float(np.mean([each.mixed for each in known])),
+        pivots=pivots,
+        random=random,
+        cost=first + second + Cost(seconds=seconds),
+    )
+
+
+def _fresh(
+    run: Run, sampler: Sampler, verifier_name: str, turn_ids: Sequence[str]
+) -> tuple[FreshEstimate, Cost]:
+    """Sample up to `REESTIMATED` of the turns again, under a seed that profiling never uses."""
+    rng = np.random.default_rng(derive_seed(run.recipe.seed, "reestimate"))
+    drawn = rng.permutation(len(turn_ids))[:REESTIMATED]
+    verifier = open_verifier(run.recipe, verifier_name)
+    groups = sample_groups(
+        sampler,
+        run.turns([turn_ids[i] for i in drawn]),
+        verifier,
+        open_environments(verifier),
+        n=run.recipe.profile.samples,
+        temperature=run.recipe.profile.temperature,
+        seed=derive_seed(run.recipe.seed, "reestimate"),
+        max_tokens=run.recipe.profile.max_tokens,
+    )
+    return _estimate(groups), sum((group.cost for group in groups), Cost())
+
+
+def _estimate(groups: Sequence[Group]) -> FreshEstimate:
+    rewards = [
+        [verdict.reward for verdict in group.verdicts if verdict.reward is not None]
+        for group in groups
+    ]
+    known = [each for each in rewards if each]
+    if not known:
+        return FreshEstimate(0, float("nan"), float("nan"))
+    return FreshEstimate(
+        turns=len(known),
+        mean=float(np.mean([np.mean(each) for each in known])),
+        live_share=float(np.mean([max(each) > min(each) for each in known])),
+    )
+
+
+def read_selection(run: Run, verifier: str, rule: str) -> SelectReport:
+    """A stored selection; raises `StoreError` before the select stage."""
+    return read_json(run.folder.pivots(verifier, rule), SelectReport)

@@ -1,0 +1,61 @@
+"""First stage: traces in, from files of any dialect or from a domain's own expert."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pivotune.core.errors import RecipeError
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import write_json, write_records
+from pivotune.core.types import Trajectory
+from pivotune.domains.catalog import find_domain
+from pivotune.ingest import TraceReader, read_trajectories
+from pivotune.pipeline.run import Run
+
+
+def import_traces(run: Run) -> None:
+    """Write `trajectories.jsonl` and the import's report."""
+    traces = run.recipe.traces
+    if not run.folder.begin("import", (traces, run.recipe.seed)):
+        return
+    if traces.path:
+        reader = read_trajectories(
+            traces.path, dialect=traces.dialect or None, domain=traces.domain
+        )
+        write_records(run.folder.trajectories, _read(reader))
+        reader.report.require_trajectories()
+        report: Any = reader.report
+        for line in reader.report.lines():
+            run.watch.say(line)
+    else:
+        played = list(_play(run))
+        write_records(run.folder.trajectories, played)
+        solved = sum(trajectory.reward == 1.0 for trajectory in played)
+        report = {"games": len(played), "solved": solved, "noise": traces.noise}
+        run.watch.say(f"{len(played)} games played by the {traces.domain} expert, {solved} solved")
+    write_json(run.folder.path / "import.json", msgspec.to_builtins(report))
+    run.folder.finish("import")
+
+
+def _read(reader: TraceReader) -> Iterator[Trajectory]:
+    yield from reader
+
+
+def _play(run: Run) -> Iterator[Trajectory]:
+    traces = run.recipe.traces
+    expert = find_domain(traces.domain).expert
+    if expert is None:
+        raise RecipeError(
+            f"the domain {traces.domain!r} has no expert of its own",
+            fix="give traces.path, a file or folder of traces",
+        )
+    with run.watch.progress("playing expert games", traces.games, "games") as advance:
+        for trajectory in expert(traces.games, run.recipe.seed, traces.noise):
+            yield trajectory
+            advance(1)
+
+
+def is_validation(trajectory: Trajectory, share: float) -> bool:
+    """Split by task: all trials of a task are on one side, whatever else is in the data."""
+    return derive_seed("validation", trajectory.task.id) % 10_000 < share * 10_000

@@ -1,0 +1,153 @@
+"""Every method of the recipe, trained from the same base on the same traces."""
+
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from pivotune.core.config import check_keys
+from pivotune.core.errors import RecipeError
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import read_json, write_json
+from pivotune.core.types import Cost, Trajectory
+from pivotune.domains.catalog import DOMAINS, make_environment, suite_tasks
+from pivotune.evaluate.suites import Suite, score_suite
+from pivotune.models.policy import Policy
+from pivotune.models.sampler import TorchSampler
+from pivotune.pipeline.policies import (
+    open_base,
+    open_environments,
+    open_sampler,
+    open_verifier,
+)
+from pivotune.pipeline.profiling import read_selection, usable_profiles
+from pivotune.pipeline.recipe import Method, Recipe
+from pivotune.pipeline.run import Run
+from pivotune.pipeline.traces import is_validation
+from pivotune.train.losses import LossConfig
+from pivotune.train.objective import Materials, Objective
+from pivotune.train.objectives import load_objective
+from pivotune.train.trainer import Metrics, TrainConfig, TrainResult, Validation, train
+from pivotune.turns.candidates import is_expert
+from pivotune.turns.rollout import EpisodeLimits
+
+REPLAY_ITEMS = 2000
+"""Items to replay from: enough that a run of the default length repeats few."""
+
+
+def train_methods(run: Run) -> None:
+    """Train what is not trained yet; each method resumes from its own last checkpoint."""
+    for name, method in run.recipe.methods.items():
+        train_method(run, name, method)
+
+
+def train_method(run: Run, name: str, method: Method) -> None:
+    """One method, into `checkpoints/NAME`."""
+    recipe = run.recipe
+    stage = f"train/{name}"
+    settings = (run.folder.settings("select"), method, recipe.evaluate, recipe.seed)
+    if not run.folder.begin(stage, settings):
+        return
+    policy = open_base(recipe)
+    sampler = open_sampler(policy)
+    folder = run.folder.checkpoints(name)
+    with run.watch.progress(f"training {name}", method.steps, "steps") as advance:
+
+        def on_step(metrics: Metrics) -> None:
+            advance(1)
+
+        result = train(
+            policy,
+            _objective(run, method, policy, sampler),
+            _train_config(recipe, method),
+            folder,
+            on_step=on_step,
+            evaluate=partial(validate, run, sampler),
+        )
+    write_json(folder / "result.json", _relative(result, folder))
+    best = "" if result.best_score is None else f", best validation {result.best_score:.1%}"
+    run.watch.say(f"{name}: {result.steps} steps{best} (after step {result.best_step})")
+    run.folder.finish(stage, sum(result.costs.values(), Cost()))
+
+
+def _relative(result: TrainResult, folder: Path) -> TrainResult:
+    """Run folders can be moved: the policy's path is kept relative to the method's folder."""
+    return msgspec.structs.replace(result, policy=result.policy.relative_to(folder))
+
+
+def trained_policy(run: Run, name: str) -> Path:
+    """The folder of a method's policy; raises `StoreError` before it is trained."""
+    folder = run.folder.checkpoints(name)
+    return folder / read_json(folder / "result.json", TrainResult).policy
+
+
+def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
+    return TrainConfig(
+        steps=method.steps,
+        seed=recipe.seed,
+        learning_rate=method.learning_rate,
+        evaluate_every=recipe.evaluate.every,
+        checkpoint_every=min(10, recipe.evaluate.every) or 10,
+        loss=LossConfig(beta=method.kl),
+    )
+
+
+def _objective(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Objective:
+    kind = load_objective(method.objective)
+    settings = {"batch": method.batch, **method.settings}
+    check_keys(kind.Config, settings, f"settings of {method.objective}")
+    try:
+        config = msgspec.convert(settings, kind.Config)
+    except msgspec.ValidationError as error:
+        raise RecipeError(f"settings of {method.objective}: {error}") from error
+    return kind(_materials(run, method, policy, sampler), config)
+
+
+def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Materials:
+    recipe = run.recipe
+    verifier = open_verifier(recipe, recipe.verifier_of(method))
+    pivots = read_selection(run, verifier.name, recipe.rule_of(method)).selection.turn_ids
+    experts = [
+        trajectory
+        for trajectory in run.trajectories()
+        if is_expert(trajectory, recipe.candidates)
+        and not is_validation(trajectory, recipe.traces.validation_share)
+    ]
+    profiles, _ = usable_profiles(run, verifier.name)
+    return Materials(
+        seed=derive_seed(recipe.seed, "train"),
+        chat=policy.chat,
+        sampler=sampler,
+        turns=run.turns(pivots),
+        trajectories=experts,
+        replay=_replay(recipe),
+        profiles=profiles,
+        verifier=verifier,
+        environments=open_environments(verifier),
+    )
+
+
+def _replay(recipe: Recipe) -> list[Trajectory]:
+    """Training items of the out-of-domain suite with their answers, where it has any."""
+    name = recipe.evaluate.out_of_domain.partition(":")[0]
+    expert = DOMAINS[name].expert if name in DOMAINS else None
+    seed = derive_seed(recipe.seed, "replay")
+    return [] if expert is None else list(expert(REPLAY_ITEMS, seed, 0.0))
+
+
+def validate(run: Run, sampler: TorchSampler, step: int) -> Validation:
+    """Success on the validation games, the same ones every time."""
+    settings = run.recipe.evaluate
+    suite = Suite(
+        name=settings.validation,
+        kind="in_domain",
+        tasks=suite_tasks(
+            settings.validation,
+            settings.validation_games,
+            derive_seed(run.recipe.seed, "validation games"),
+        ),
+        temperature=settings.temperature,
+        limits=EpisodeLimits(settings.max_turns, run.recipe.profile.max_tokens),
+    )
+    success, cost = score_suite(sampler, suite, make_environment, seed=run.recipe.seed)
+    return Validation(success, cost)
