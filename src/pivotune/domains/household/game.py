@@ -77,8 +77,9 @@ class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`count` things (1 or 2) of `thing_type`, having all `conditions`, in one such receptacle.
+    """`count` things (1 or 2) of `thing_type` in one receptacle of the type.
 
+    A single thing can be asked to have `conditions`.
     With a `lamp_type` there is no receptacle: such a thing is held where a lamp stands that has
     been switched on.
     """
@@ -221,6 +222,8 @@ def _check_goal(game: Game, where: str) -> None:
         raise DataError("the goal needs either a receptacle type or a lamp type", where=where)
     if goal.count not in (1, 2) or (goal.lamp_type and goal.count != 1):
         raise DataError("a goal with this count", where=where, got=goal.count, expected="1 or 2")
+    if goal.count == 2 and goal.conditions:
+        raise DataError("a goal of two things with conditions", where=where, got=goal.conditions)
     if {"hot", "cool"} <= set(goal.conditions):
         raise DataError("the goal asks for a thing that is hot and cool", where=where)
     movable = [t.id for t in game.things if t.type == goal.lamp_type and t.pickupable]

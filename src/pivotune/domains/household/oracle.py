@@ -97,31 +97,60 @@ def _best(state: State) -> tuple[int | None, Plan]:
 
 
 def _search(state: State) -> tuple[int | None, Plan]:
+    """The shortest of all plans; outlines that cannot beat it are not worked out."""
     if state.won:
         return 0, ()
     length: int | None = None
     best: Plan = ()
-    for plan in _plans(state):
-        n = plan_length(state, plan)
-        if length is None or n < length:
-            length, best = n, plan
+    for outline in sorted(_outlines(state), key=lambda outline: outline.bound):
+        if length is not None and outline.bound >= length:
+            break
+        for plan in _plans(state, outline):
+            n = plan_length(state, plan)
+            if length is None or n < length:
+                length, best = n, plan
+                if n == outline.bound:
+                    break
     return length, best
 
 
-def _plans(state: State) -> Iterator[Plan]:
+class Outline(NamedTuple):
+    """A plan whose free choices are open: where to put things, and what is in the way.
+
+    `errands` are the things and the stops that bring each into hand, ready. `allowed` is a mask
+    over the receptacles that they may be put into, 0 where nothing has to be put. No plan of this
+    outline is shorter than `bound`.
+    """
+
+    bound: int
+    errands: tuple[tuple[int, Plan], ...]
+    allowed: int
+
+
+def _outline(state: State, errands: tuple[tuple[int, Plan], ...], allowed: int) -> Outline:
+    way = tuple(stop for _, stops in errands for stop in stops)
+    commands = len(errands) if allowed else 0
+    if state.held not in (EMPTY, errands[0][0]):
+        commands += 1
+    return Outline(plan_length(state, way) + commands, errands, allowed)
+
+
+def _outlines(state: State) -> list[Outline]:
     goal = state.world.game.goal
     if goal.lamp_type is not None:
-        return _lamp_plans(state)
-    return _place_plans(state) if goal.count == 1 else _pair_plans(state)
+        return _lamp_outlines(state)
+    return _place_outlines(state) if goal.count == 1 else _pair_outlines(state)
 
 
-def _lamp_plans(state: State) -> Iterator[Plan]:
+def _lamp_outlines(state: State) -> list[Outline]:
     """Hold the thing, then be at a lamp and switch it on last: earlier is never shorter."""
     ends = list(_lamp_stops(state))
-    for thing in _kinds_of_things(state):
-        for carried in product(_fetches(state, thing), _treatments(state, thing)):
-            for end in ends:
-                yield from _with_free_hand(state, thing, (*carried[0], *carried[1], end))
+    return [
+        _outline(state, ((thing, (*errand, end)),), 0)
+        for thing in _kinds_of_things(state)
+        for errand in _errands(state, thing)
+        for end in ends
+    ]
 
 
 def _lamp_stops(state: State) -> Iterator[Stop]:
@@ -133,50 +162,67 @@ def _lamp_stops(state: State) -> Iterator[Stop]:
             yield Stop(world.location_of[r], action, 0)
 
 
-def _place_plans(state: State) -> Iterator[Plan]:
+def _place_outlines(state: State) -> list[Outline]:
     """Take, treat, put. Nothing is put where the thing also lies in a goal's receptacle."""
     goals = state.world.goal_receptacles
+    outlines = []
     for thing in _kinds_of_things(state):
-        for fetch, treat in product(_fetches(state, thing), _treatments(state, thing)):
-            way = (*fetch, *treat)
-            if _stays_in(state, thing, fetch) & goals:
-                yield from _with_free_hand(state, thing, way)
-            for r in _targets(state, goals & state.world.fits[thing], thing, way):
-                put = _stop(state, "putobject", thing, r)
-                yield from _with_free_hand(state, thing, (*way, put))
-
-
-def _pair_plans(state: State) -> Iterator[Plan]:
-    """Two things in one receptacle: one or two errands, whichever comes first."""
-    world = state.world
-    ready_in = {r: state.contents[r] & state.ready for r in bits(world.goal_receptacles)}
-    empty = sum(1 << r for r, mask in ready_in.items() if not mask)
-    things = _kinds_of_things(state, copies=2)
-    for thing in things:
-        has_other = sum(1 << r for r, mask in ready_in.items() if mask & ~(1 << thing))
         for errand in _errands(state, thing):
-            for r in _targets(state, has_other & world.fits[thing], thing, errand):
-                yield from _with_free_hand(state, thing, _delivered(state, thing, errand, r))
+            if _stays_in(state, thing, errand) & goals:
+                outlines.append(_outline(state, ((thing, errand),), 0))
+            allowed = goals & state.world.fits[thing]
+            if allowed:
+                outlines.append(_outline(state, ((thing, errand),), allowed))
+    return outlines
+
+
+def _pair_outlines(state: State) -> list[Outline]:
+    """Two things into one receptacle; one errand where the other thing lies there already."""
+    world = state.world
+    things = _kinds_of_things(state, copies=2)
+    outlines = []
+    empty = half = world.goal_receptacles
+    for r in bits(world.goal_receptacles):
+        if state.contents[r] & world.goal_things:
+            empty &= ~(1 << r)
+        else:
+            half &= ~(1 << r)
+    for thing in things:
+        others = half & world.fits[thing]
+        for r in bits(others):
+            if state.contents[r] >> thing & 1:
+                others &= ~(1 << r)
+        if others:
+            outlines += [_outline(state, ((thing, way),), others) for way in _errands(state, thing)]
     for first, second in permutations(things, 2):
-        if second == state.held:
-            continue  # putting down what is in hand first is never shorter
-        for one, two in product(_errands(state, first), _errands(state, second)):
-            for r in _targets(state, empty & world.fits[first], first, (*one, *two)):
-                plan = _delivered(state, first, one, r) + _delivered(state, second, two, r)
-                yield from _with_free_hand(state, first, plan)
+        allowed = empty & world.fits[first]
+        # Putting down one of the two to carry the other first is never shorter.
+        if allowed and second != state.held:
+            ways = product(_errands(state, first), _errands(state, second))
+            outlines += [
+                _outline(state, ((first, one), (second, two)), allowed) for one, two in ways
+            ]
+    return outlines
+
+
+def _plans(state: State, outline: Outline) -> Iterator[Plan]:
+    """All plans of an outline that can be the shortest."""
+    first = outline.errands[0][0]
+    if not outline.allowed:
+        yield from _with_free_hand(state, first, outline.errands[0][1])
+        return
+    way = tuple(stop for _, stops in outline.errands for stop in stops)
+    for r in _targets(state, outline.allowed, first, way):
+        plan: Plan = ()
+        for thing, stops in outline.errands:
+            plan = (*plan, *stops, _stop(state, "putobject", thing, r))
+        yield from _with_free_hand(state, first, plan)
 
 
 def _errands(state: State, thing: int) -> list[Plan]:
-    """Ways to have a thing in hand and treated."""
+    """Ways to have a thing in hand and treated, with an empty hand before."""
     ways = product(_fetches(state, thing), _treatments(state, thing))
     return [(*fetch, *treat) for fetch, treat in ways]
-
-
-def _delivered(state: State, thing: int, errand: Plan, r: int) -> Plan:
-    """The errand and the put that ends it, unless the thing lies in the receptacle anyway."""
-    if _stays_in(state, thing, errand) >> r & 1:
-        return errand
-    return (*errand, _stop(state, "putobject", thing, r))
 
 
 def _stays_in(state: State, thing: int, errand: Plan) -> int:
@@ -252,13 +298,14 @@ def _with_free_hand(state: State, thing: int, plan: Plan) -> Iterator[Plan]:
 
 def _targets(state: State, allowed: int, thing: int, way: Plan) -> set[int]:
     """Goal receptacles that stand for all `allowed`, for a plan that goes `way`."""
-    places = {state.at, *(stop.location for stop in way)}
-    found = _candidates(state, allowed, places)
+    found = _candidates(state, allowed, {state.at, *(stop.location for stop in way)})
     for stop in way:
         found.update(bits(stop.opens & allowed))
     if state.held not in (EMPTY, thing):
-        # One that also takes what is in the way has to be opened only once.
-        found |= _candidates(state, allowed & state.world.fits[state.held], places)
+        # A closed one that also takes what is in the way would be opened only once.
+        closed = allowed & ~state.accessible & state.world.fits[state.held]
+        if closed:
+            found |= _candidates(state, closed, {state.at, *(stop.location for stop in way)})
     return found
 
 
@@ -266,10 +313,10 @@ def _candidates(state: State, allowed: int, places: Iterable[int]) -> set[int]:
     """Of the `allowed` receptacles: the best at each place and the best anywhere (open first)."""
     if not allowed:
         return set()
-    at = state.world.place_masks
+    masks = state.world.place_masks
     found = {_first(state, allowed)}
     for place in places:
-        here = at[place] & allowed
+        here = masks[place] & allowed
         if here:
             found.add(_first(state, here))
     return found
