@@ -58,6 +58,9 @@ def read_grammar(text: str, where: str) -> tuple[Grammar, str]:
     Only rules that some action can reach are kept. DataError names the line of a damage.
     """
     rules, commands = _read_document(text, where)
+    missing = sorted(set(ACTIONS) - {"help"} - commands.keys())
+    if missing:
+        raise DataError(f"the grammar has no action {missing[0]!r}", where=where)
     task = ""
     if "task" in rules:
         alternatives = rules["task"]
