@@ -32,7 +32,7 @@ def room() -> Game:
         Receptacle(f"{kind}_bar_0", kind, f"loc_bar_{i}", openable=kind == "drawer")
         for i, kind in enumerate(places, 1)
     )
-    fits = {kind: ("book", "pen") for kind in ("desk", "drawer", "shelf")}
+    fits = dict.fromkeys(("desk", "drawer", "shelf"), ("book", "pen"))
     return Game(
         id="by hand",
         task_type="pick_and_place_simple",

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import msgspec
 
-from pivotune.core.types import Trajectory
+from pivotune.core.types import Task, Trajectory
 from pivotune.domains.household.environment import (
     EnvironmentConfig,
     HouseholdEnvironment,
@@ -68,7 +68,7 @@ def test_rows_are_in_the_openai_form(tmp_path: Path) -> None:
     write_rows(path, trajectories)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["id"] for row in rows] == [trace.id for trace in trajectories]
-    row = rows[0]
+    row = next(row for row in rows if row["meta"]["steps"] > 0)
     assert row["reward"] in (0.0, 1.0)
     assert row["tools"][0]["type"] == "function"
     call = row["messages"][2]["tool_calls"][0]
@@ -77,5 +77,5 @@ def test_rows_are_in_the_openai_form(tmp_path: Path) -> None:
     assert row["messages"][3]["role"] == "tool"
     assert row["messages"][3]["tool_call_id"] == call["id"]
     again = HouseholdEnvironment(TYPED)
-    opening = again.reset(msgspec.convert(row["task"], type(trajectories[0].task)))
+    opening = again.reset(msgspec.convert(row["task"], Task))
     assert opening[1].content == row["messages"][1]["content"]

@@ -137,13 +137,21 @@ class Memory:
         self.opened: set[str] = set()
         self.treated: set[str] = set()
         self.refused: set[str] = set()  # receptacles that would not take the thing
-        self.since_change: set[str] = set()  # places stood at since the last change of the world
+        self.home: dict[str, str] = {}  # thing -> where it was before it was first taken
+        self.moved: dict[str, str] = {}  # thing -> where it has been put, other than its home
+        self.stood: set[tuple[object, str]] = set()  # (the world as changed so far, place)
 
     def shut(self, place: str) -> bool:
         return _type(place) in CLOSED_RECEPTACLES and place not in self.opened
 
     def searched(self, place: str) -> bool:
         return place in self.visited and not self.shut(place)
+
+    @property
+    def changes(self) -> object:
+        """All that the player has changed in the world; equal when it is as it was."""
+        moved = frozenset(self.moved.items())
+        return self.held, moved, frozenset(self.opened), frozenset(self.treated)
 
     def things(self, kind: str) -> list[str]:
         return [name for name in self.seen_at if _type(name) == kind]
@@ -162,17 +170,20 @@ class Memory:
             self.opened.discard(rest)
         elif verb == "take":
             self.held, self.taken_from = rest.split(" from ")
+            self.home.setdefault(self.held, self.taken_from)
             self.seen_at.pop(self.held, None)
+            self.moved.pop(self.held, None)
         elif verb in ("move", "put") and self.held:
+            if self.here != self.home[self.held]:
+                self.moved[self.held] = self.here
             self.seen_at[self.held], self.held = self.here, ""
         elif verb in _APPLIANCES:
             self.treated.add(self.held)
         if verb in ("go", "open") and "you see" in observation:
-            self.opened.add(self.here)
+            if self.shut(self.here):
+                self.opened.add(self.here)
             self.seen_at |= dict.fromkeys(_listed(observation), self.here)
-        if verb not in ("go", "look", "inventory", "examine"):
-            self.since_change.clear()
-        self.since_change.add(self.here)
+        self.stood.add((self.changes, self.here))
 
 
 class SearchingExpert:
@@ -207,6 +218,7 @@ class SearchingExpert:
         self.memory = Memory(opening)
         self._order = self._search_order()
         self._deluded = False  # believes to have cleaned, heated or cooled what it holds
+        self._forgot = False  # it forgets that once a game at most
         self._passed_by: set[str] = set()  # shut receptacles that it believes to have searched
         self._made: set[str] = set()  # mistaken commands: none that changes the world comes twice
 
@@ -248,16 +260,20 @@ class SearchingExpert:
         wanted = [name for name in memory.things(errand.thing) if not self._delivered(name)]
         if not wanted:
             return self._search(errand.thing)
-        near = _APPLIANCES.get(errand.treatment, errand.target)
-        thing = min(
-            wanted,
-            key=lambda name: (
-                memory.seen_at[name] != memory.here,
-                _type(memory.seen_at[name]) != near,
-                name,
-            ),
-        )
+        thing = min(wanted, key=lambda name: (self._effort(name), name))
         return self._reach(memory.seen_at[thing]) or f"take {thing} from {memory.here}"
+
+    def _effort(self, thing: str) -> int:
+        """Steps that are not the same for all things that would do."""
+        memory, errand = self.memory, self.memory.errand
+        place = memory.seen_at[thing]
+        effort = int(place != memory.here)
+        if errand.under_lamp:
+            lamps = {memory.seen_at[lamp] for lamp in memory.things(errand.target)}
+            return effort + (place not in lamps)
+        if errand.treatment and thing not in memory.treated:
+            return effort + 1 + (_type(place) != _APPLIANCES[errand.treatment])
+        return effort
 
     def _reach(self, place: str) -> str | None:
         """What is still to be done before one can act in or on a place; None where nothing is."""
@@ -314,20 +330,18 @@ class SearchingExpert:
     def _search(self, kind: str) -> str | None:
         """Open what is shut here, else go to the likeliest place not searched yet."""
         memory = self.memory
-        here = memory.here
-        if here and not memory.searched(here) and here not in self._passed_by:
-            return f"open {here}"
-        places = self._order.get(kind, memory.places)
-        left = [p for p in places if not memory.searched(p) and p != here]
-        fresh = [p for p in left if p not in memory.visited and p not in self._passed_by]
-        if not fresh:
-            self._passed_by.clear()
-            if here and memory.shut(here):
-                return f"open {here}"
-        return f"go to {(fresh or left)[0]}" if left else None
+        for places in self._order[kind]:
+            left = [place for place in places if not memory.searched(place)]
+            unpassed = [place for place in left if place not in self._passed_by]
+            fresh = [place for place in unpassed if place not in memory.visited]
+            if left:
+                place = memory.here if memory.here in unpassed else (fresh or left)[0]
+                self._passed_by.discard(place)
+                return self._reach(place)
+        return None
 
-    def _search_order(self) -> dict[str, list[str]]:
-        """Places by how likely one holds a thing of a type, the likeliest first.
+    def _search_order(self) -> dict[str, tuple[list[str], list[str]]]:
+        """Places by how likely one holds a thing of a type, then those that surely do not.
 
         The chance of one receptacle is the type's divided by their number; a shut one costs two
         steps to look into. A factor drawn for the game keeps two experts from being alike.
@@ -345,11 +359,13 @@ class SearchingExpert:
             steps = 2 if kind in CLOSED_RECEPTACLES else 1
             return (usual + possible) * mood[place] / (number[kind] * steps)
 
-        errand = memory.errand
-        wanted = (errand.thing, errand.target) if errand.under_lamp else (errand.thing,)
-        return {
-            thing: sorted(memory.places, key=lambda place: -worth(place, thing)) for thing in wanted
-        }
+        order = {}
+        for thing in (memory.errand.thing, memory.errand.target):
+            worths = {place: worth(place, thing) for place in memory.places}
+            ranked = sorted(memory.places, key=lambda place: -worths[place])
+            likely = [place for place in ranked if worths[place] > 0]
+            order[thing] = likely, [place for place in ranked if worths[place] == 0]
+        return order
 
     # Mistakes: each returns a command, or None where it cannot be made now
 
@@ -364,13 +380,17 @@ class SearchingExpert:
         )
 
     def _detour(self) -> str | None:
-        """A walk to a searched place. Never twice to one while the world stays as it is."""
+        """A walk for nothing. Never twice to one place while the world is the same."""
+        memory = self.memory
+        burdened = memory.held and _type(memory.held) != memory.errand.thing
         places = [
             place
-            for place in self.memory.places
-            if place not in self.memory.since_change and not self.memory.shut(place)
+            for place in memory.places
+            if place != memory.here
+            and not memory.shut(place)
+            and (memory.changes, place) not in memory.stood
         ]
-        if self._at_closed_door() or not places:
+        if burdened or self._at_closed_door() or not places:
             return None
         return f"go to {self._rng.choice(places)}"
 
@@ -395,6 +415,7 @@ class SearchingExpert:
         if (
             _type(memory.held) != memory.errand.thing
             or kind == memory.errand.target
+            or memory.here == memory.taken_from
             or self._deluded
             or self._at_closed_door()
             or _type(memory.held) not in CAN_CONTAIN.get(kind, ())
@@ -415,8 +436,10 @@ class SearchingExpert:
             not errand.treatment
             or _type(memory.held) != errand.thing
             or memory.held in memory.treated
+            or _type(memory.taken_from) == errand.target
+            or self._forgot
         ):
             return None
         memory.treated.add(memory.held)
-        self._deluded = True
+        self._deluded = self._forgot = True
         return self._own()

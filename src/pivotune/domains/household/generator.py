@@ -19,12 +19,12 @@ import msgspec
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import content_hash
 from pivotune.domains.household.game import (
-    Condition,
     Game,
     Goal,
     Receptacle,
     TaskType,
     Thing,
+    Treatment,
     entity_id,
     location_id,
 )
@@ -59,7 +59,7 @@ _ROOMS: dict[TaskType, tuple[RoomKind, ...]] = {
     "pick_cool_then_place_in_recep": ("kitchen",),
     "pick_two_obj_and_place": ("kitchen", "livingroom", "bedroom", "bathroom"),
 }
-_TREATMENTS: dict[TaskType, tuple[Condition, str, frozenset[str]]] = {
+_TREATMENTS: dict[TaskType, tuple[Treatment, str, frozenset[str]]] = {
     "pick_clean_then_place_in_recep": ("clean", "sinkbasin", CLEANABLE),
     "pick_heat_then_place_in_recep": ("hot", "microwave", HEATABLE),
     "pick_cool_then_place_in_recep": ("cool", "fridge", COOLABLE),
@@ -83,7 +83,7 @@ _SENTENCES: dict[TaskType, tuple[str, str]] = {
 class GeneratorConfig(msgspec.Struct, frozen=True):
     """What kind of games to draw.
 
-    size: "small" rooms have 8 to 14 receptacles and about 10 things; "full" ones are as large
+    size: "small" rooms have 8 to 15 receptacles and about 10 things; "full" ones are as large
         as ALFWorld's (about 25 receptacles and 40 things in a kitchen).
     task_types: drawn from uniformly.
     floor_plans: use ALFRED's own rooms (needs the alfworld package) instead of our own scenes.
