@@ -116,7 +116,9 @@ def usable_profiles(run: Run, verifier: str) -> tuple[list[Profile], int]:
     if run.recipe.candidates.keep_wrong_expert:
         return profiles, 0
     at = run.recipe.candidates.success_at
-    kept = [each for each in profiles if each.expert.reward is not None and each.expert.reward >= at]
+    kept = [
+        each for each in profiles if each.expert.reward is not None and each.expert.reward >= at
+    ]
     return kept, len(profiles) - len(kept)
 
 

@@ -1,0 +1,259 @@
+"""Preflight: what a run will cost and whether it can learn anything, before it is spent.
+
+Uses the stored profiles where there are some; else a small pilot, which is charged.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from pivotune.core.errors import DataError, PreflightError
+from pivotune.core.estimate import Estimate
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import read_records, write_json
+from pivotune.core.tally import Tally
+from pivotune.core.types import Cost, Profile, Turn
+from pivotune.evaluate.metrics import expected_live_groups
+from pivotune.models.policy import Policy
+from pivotune.models.trees import Segment, TokenTree, context_signal, cross_entropy_signal
+from pivotune.pipeline.policies import (
+    open_base,
+    open_environments,
+    open_sampler,
+    open_verifier,
+)
+from pivotune.pipeline.profiling import training_candidates
+from pivotune.pipeline.recipe import Method, Recipe
+from pivotune.pipeline.run import Run
+from pivotune.train.speed import training_rate
+from pivotune.turns.pivots import profile_stats
+from pivotune.turns.profile import ProfileConfig, profile_turns
+
+PILOT_TURNS = 32
+"""Enough to see 100 % clipping or 0 live groups; a few hundred samples."""
+
+
+class MethodPlan(msgspec.Struct, frozen=True):
+    """What one method will use; minutes from the rates measured by the pilot."""
+
+    rollout_turns: int
+    trained_tokens: int
+    minutes: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The preflight of a run.
+
+    `clipped_share`: expert actions over the token limit. `live_groups`: chance that a group on a
+    random candidate is mixed, averaged over per-turn posteriors. `rates` in tokens a second.
+    """
+
+    candidates: int
+    dropped: dict[str, int]
+    clipped_share: float
+    prompt_tokens_mean: float
+    prompt_tokens_max: int
+    action_tokens_mean: float
+    pilot_turns: int
+    accepted_mean: float
+    live_groups: dict[str, Estimate]
+    sample_rate: float
+    train_rate: float
+    profile_turns: int
+    profile_minutes: float
+    methods: dict[str, MethodPlan]
+    evaluation_minutes: float
+    cost: Cost
+
+    @property
+    def minutes(self) -> float:
+        """The whole run, evaluation included."""
+        trained = sum(each.minutes for each in self.methods.values())
+        return self.profile_minutes + trained + self.evaluation_minutes
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        lines = [
+            f"{self.candidates} candidate turns; prompts of {self.prompt_tokens_mean:.0f} tokens "
+            f"on average, {self.prompt_tokens_max} at most",
+            f"expert actions over the token limit: {self.clipped_share:.0%}",
+            f"pilot: {self.pilot_turns} turns, {self.accepted_mean:.0%} of actions accepted",
+        ]
+        lines += [f"left out: {reason}: {count}" for reason, count in self.dropped.items()]
+        for name, live in self.live_groups.items():
+            share = "undefined" if live.value is None else f"{live.value:.0%}"
+            lines.append(f"{name}: expected share of live groups on random turns: {share}")
+        lines.append(
+            f"profiling: {self.profile_turns:,} rollout turns, {self.profile_minutes:.1f} minutes"
+        )
+        lines += [
+            f"{name}: {each.rollout_turns:,} rollout turns, {each.trained_tokens:,} trained "
+            f"tokens, {each.minutes:.1f} minutes"
+            for name, each in self.methods.items()
+        ]
+        lines.append(
+            f"evaluation: {self.evaluation_minutes:.1f} minutes; all: {self.minutes:.1f} minutes "
+            "(rough: from the pilot's speed)"
+        )
+        return lines
+
+
+class _Pilot(msgspec.Struct, frozen=True):
+    """What the pilot measured."""
+
+    profiles: list[Profile]
+    seconds_per_sample: float
+    sample_rate: float
+    train_rate: float
+    cost: Cost
+
+
+def plan(run: Run) -> None:
+    """Write `plan.json` and say it; raises `PreflightError` where the run would be wasted."""
+    recipe = run.recipe
+    if not run.folder.begin("plan", (run.folder.settings("import"), recipe)):
+        return
+    policy = open_base(recipe)
+    candidates = training_candidates(run, open_sampler(policy))
+    if not candidates.turns:
+        raise DataError(
+            "no turn is left to profile",
+            where=str(run.folder.path),
+            got=", ".join(f"{reason}: {n}" for reason, n in candidates.dropped.items()) or None,
+            fix="bring other traces, or keep failed ones with candidates.keep_failed=true",
+        )
+    drawn = _draw(candidates.turns, derive_seed(recipe.seed, "pilot"))
+    lengths = [
+        tuple(map(len, policy.chat.render_action(turn.state, turn.tools, turn.expert)))
+        for turn in drawn
+    ]
+    _refuse_clipped(recipe.profile, lengths)
+    found = _make_plan(run, policy, candidates.turns, candidates.dropped, lengths, drawn)
+    write_json(run.folder.path / "plan.json", found)
+    for line in found.lines():
+        run.watch.say(line)
+    run.folder.finish("plan", found.cost)
+
+
+def _draw(turns: Sequence[Turn], seed: int) -> list[Turn]:
+    order = np.random.default_rng(seed).permutation(len(turns))[:PILOT_TURNS]
+    return [turns[i] for i in sorted(order)]
+
+
+def _refuse_clipped(config: ProfileConfig, lengths: Sequence[tuple[int, ...]]) -> None:
+    actions = [action for _, action in lengths]
+    if min(actions) > config.max_tokens:
+        raise PreflightError(
+            "100 % clipped: no expert action fits the token limit",
+            got=f"profile.max_tokens = {config.max_tokens}",
+            expected=f"at least {max(actions)}, the longest expert action of the pilot",
+            fix=f"profile.max_tokens={max(actions)}",
+        )
+
+
+def _make_plan(
+    run: Run,
+    policy: Policy,
+    turns: Sequence[Turn],
+    dropped: dict[str, int],
+    lengths: Sequence[tuple[int, ...]],
+    drawn: Sequence[Turn],
+) -> Plan:
+    recipe = run.recipe
+    pilot = _run_pilot(run, policy, drawn)
+    prompts, actions = zip(*lengths, strict=True)
+    stats = [each for each in map(profile_stats, pilot.profiles) if each is not None]
+    samples = len(turns) * recipe.profile.samples
+    return Plan(
+        candidates=len(turns),
+        dropped=dropped,
+        clipped_share=float(np.mean([n > recipe.profile.max_tokens for n in actions])),
+        prompt_tokens_mean=float(np.mean(prompts)),
+        prompt_tokens_max=max(prompts),
+        action_tokens_mean=float(np.mean(actions)),
+        pilot_turns=len(drawn),
+        accepted_mean=float(np.mean([each.mean for each in stats])) if stats else 0.0,
+        live_groups={
+            name: _live_groups(pilot.profiles, int(method.settings.get("group", 8)))
+            for name, method in recipe.methods.items()
+            if method.objective == "local_grpo"
+        },
+        sample_rate=pilot.sample_rate,
+        train_rate=pilot.train_rate,
+        profile_turns=samples,
+        profile_minutes=samples * pilot.seconds_per_sample / 60,
+        methods={
+            name: _method_plan(method, pilot, float(np.mean(prompts)), float(np.mean(actions)))
+            for name, method in recipe.methods.items()
+        },
+        evaluation_minutes=_evaluation_samples(recipe, drawn) * pilot.seconds_per_sample / 60,
+        cost=pilot.cost,
+    )
+
+
+def _run_pilot(run: Run, policy: Policy, drawn: Sequence[Turn]) -> _Pilot:
+    recipe = run.recipe
+    stored = run.folder.profiles(recipe.verifier)
+    if stored.exists() and (known := list(read_records(stored, Profile))):
+        profiles, cost = known, Cost()
+    else:
+        profiles = profile_turns(
+            open_sampler(policy),
+            drawn,
+            (verifier := open_verifier(recipe, recipe.verifier)),
+            open_environments(verifier),
+            recipe.profile,
+            seed=derive_seed(recipe.seed, "pilot"),
+            path=run.folder.path / "pilot.jsonl",
+        )
+        cost = sum((each.cost for each in profiles), Cost())
+    used = sum((each.cost for each in profiles), Cost())
+    return _Pilot(
+        profiles=profiles,
+        seconds_per_sample=used.seconds / max(1, used.rollout_turns),
+        sample_rate=used.sampled_tokens / max(1e-9, used.seconds),
+        train_rate=training_rate(policy, _expert_trees(policy, drawn[:8])),
+        cost=cost,
+    )
+
+
+def _expert_trees(policy: Policy, turns: Sequence[Turn]) -> list[TokenTree]:
+    trees = []
+    for turn in turns:
+        prompt, action = policy.chat.render_action(turn.state, turn.tools, turn.expert)
+        trunk = Segment(np.array(prompt, np.int64), context_signal(len(prompt)))
+        signal = cross_entropy_signal(np.ones(len(action), np.float32))
+        branch = Segment(np.array(action, np.int64), signal, parent=0, attach=len(prompt))
+        trees.append(TokenTree(turn.id, (trunk, branch)))
+    return trees
+
+
+def _live_groups(profiles: Sequence[Profile], group: int) -> Estimate:
+    stats = {each.turn_id: profile_stats(each) for each in profiles}
+    tallies = {
+        turn_id: Tally(each.successes, each.n - each.successes)
+        for turn_id, each in stats.items()
+        if each is not None
+    }
+    return expected_live_groups(tallies, group).share
+
+
+def _method_plan(method: Method, pilot: _Pilot, prompt: float, action: float) -> MethodPlan:
+    if method.objective == "local_grpo":
+        group = int(method.settings.get("group", 8))
+        rollouts = method.steps * method.batch * group
+        trained = method.steps * method.batch * (prompt + group * action)
+    else:
+        # A whole trajectory is one trunk about twice as long as its average prefix.
+        rollouts, trained = 0, method.steps * method.batch * 2 * (prompt + action)
+    seconds = rollouts * pilot.seconds_per_sample + trained / pilot.train_rate
+    return MethodPlan(rollouts, round(trained), seconds / 60)
+
+
+def _evaluation_samples(recipe: Recipe, drawn: Sequence[Turn]) -> float:
+    """Actions of all final evaluations; an episode is guessed at twice an expert's length."""
+    settings = recipe.evaluate
+    turns = min(settings.max_turns, 4 * float(np.mean([turn.index + 1 for turn in drawn])))
+    policies = 1 + len(recipe.methods)
+    return policies * (settings.episodes * turns + settings.items)
