@@ -22,7 +22,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/pivotune demo runs/demo
+	$(BIN)/pivotune run recipes/demo.toml
 
 test: setup check
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pivotune import __version__
 from pivotune.cli.screen import Screen
-from pivotune.core.errors import PivotuneError
+from pivotune.core.errors import PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
@@ -26,12 +26,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RecipeArgument = Annotated[
-    Path | None, typer.Argument(help="The recipe (TOML). Without one: the embedded default.")
-]
-Overrides = Annotated[
+Arguments = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", help="Override a key: -s profile.samples=16. Repeatable."),
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE]...",
+        help="A recipe (TOML) and overrides. Without a recipe: the embedded default.",
+    ),
 ]
 RunOption = Annotated[
     Path | None,
@@ -42,12 +42,18 @@ Redo = Annotated[
 ]
 
 
-def _open(recipe: Path | None, run: Path | None, overrides: list[str] | None, redo: str) -> Run:
+def _open(arguments: list[str] | None, run: Path | None, redo: str) -> Run:
     """The run folder under a recipe; a folder that holds one needs no recipe to go on."""
+    given = arguments or []
+    overrides = [each for each in given if "=" in each]
+    recipes = [Path(each) for each in given if "=" not in each]
+    if len(recipes) > 1:
+        raise RecipeError("more than one recipe", got=" ".join(map(str, recipes)))
+    recipe = recipes[0] if recipes else None
     if recipe is None and run is not None and (run / "recipe.toml").exists():
         recipe = run / "recipe.toml"
     name = recipe.stem if recipe is not None else "default"
-    folder = RunFolder(run or Path("runs") / name, load_recipe(recipe, overrides or ()))
+    folder = RunFolder(run or Path("runs") / name, load_recipe(recipe, overrides))
     if redo:
         folder.redo(redo)
     return Run(folder, Screen(Console()))
@@ -76,93 +82,53 @@ def _options(
 
 
 @app.command(name="run")
-def run_command(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def run_command(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """The whole flow: traces in, report out. Goes on where it stopped."""
-    opened = _open(recipe, run, overrides, redo)
+    opened = _open(arguments, run, redo)
     _run_to(opened, "report")
     _say_results(opened)
 
 
 @app.command(name="import")
-def import_command(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def import_command(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """Read (or make) the traces; every row left out has a counted reason."""
-    _run_to(_open(recipe, run, overrides, redo), "import")
+    _run_to(_open(arguments, run, redo), "import")
 
 
 @app.command()
-def plan(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def plan(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """What the run will cost and whether it can learn, before anything is spent."""
-    _run_to(_open(recipe, run, overrides, redo), "plan")
+    _run_to(_open(arguments, run, redo), "plan")
 
 
 @app.command()
-def profile(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def profile(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """Sample every candidate turn under the frozen policy and judge the samples."""
-    _run_to(_open(recipe, run, overrides, redo), "profile")
+    _run_to(_open(arguments, run, redo), "profile")
 
 
 @app.command()
-def select(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def select(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """Choose the pivots; without sampling again when only the rule changed."""
-    _run_to(_open(recipe, run, overrides, redo), "select")
+    _run_to(_open(arguments, run, redo), "select")
 
 
 @app.command()
-def train(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def train(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """Train every method of the recipe from the same base."""
-    _run_to(_open(recipe, run, overrides, redo), "train")
+    _run_to(_open(arguments, run, redo), "train")
 
 
 @app.command()
-def evaluate(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def evaluate(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """Base and trained policies, in-domain and out-of-domain."""
-    _run_to(_open(recipe, run, overrides, redo), "evaluate")
+    _run_to(_open(arguments, run, redo), "evaluate")
 
 
 @app.command()
-def report(
-    recipe: RecipeArgument = None,
-    run: RunOption = None,
-    overrides: Overrides = None,
-    redo: Redo = "",
-) -> None:
+def report(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
     """The page and the summary of a finished run."""
-    opened = _open(recipe, run, overrides, redo)
+    opened = _open(arguments, run, redo)
     _run_to(opened, "report")
     _say_results(opened)
 
