@@ -1,0 +1,1 @@
+"""The controlled study: base models from known mixtures, the demo, reproduction tables."""

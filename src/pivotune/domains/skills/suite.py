@@ -77,7 +77,7 @@ def check(item: SkillItem, message: Message) -> bool:
 
 def skill_task(item: SkillItem, split: Split) -> Task:
     """The item as a task that `SkillEnvironment` plays."""
-    return Task(item.id, DOMAIN, split, {"item": msgspec.to_builtins(item)})
+    return Task(item.id, DOMAIN, split, {"group": item.skill, "item": msgspec.to_builtins(item)})
 
 
 def skill_tasks(*, n: int, split: Split = "eval", seed: int = 0) -> tuple[Task, ...]:

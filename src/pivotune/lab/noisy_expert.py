@@ -1,0 +1,94 @@
+"""A player that knows the house but is unsure at certain moments: the base model's teacher.
+
+How likely a mistake is depends on what the moment asks for, not on the player: everybody opens
+the fridge they stand at, but that the mug must be cleaned first is easily forgotten. So a model
+that imitates it is sure of some turns and torn at others, whatever came before.
+"""
+
+import msgspec
+
+from pivotune.core.seeds import derive_seed
+from pivotune.core.types import Message, Task, Trajectory, content_hash
+from pivotune.domains.household.actions import put_template, to_message
+from pivotune.domains.household.environment import (
+    DOMAIN,
+    EnvironmentConfig,
+    HouseholdEnvironment,
+)
+from pivotune.domains.household.expert import ExpertConfig, Memory, SearchingExpert
+
+_IDLE = ("look", "inventory", "examine", "invalid")
+_ASTRAY = ("detour", "wrong_object", "wrong_place", "skip_open", "skip_step")
+_MISTAKES = _IDLE + 3 * _ASTRAY
+"""Drawn from in this proportion, as far as a kind is possible at the moment."""
+
+
+class Doubts(msgspec.Struct, frozen=True):
+    """Chance of a mistake by what the moment asks for."""
+
+    search: float = 0.35
+    """Nothing wanted has been seen: choose where to look."""
+    open: float = 0.15
+    """Standing at a shut place while searching."""
+    fetch: float = 0.4
+    """Something wanted has been seen elsewhere."""
+    take: float = 0.25
+    """Something wanted lies here."""
+    treat: float = 0.65
+    """It is held and must be cleaned, heated or cooled first."""
+    deliver: float = 0.55
+    """It is held and belongs somewhere else, or under a lamp."""
+    place: float = 0.25
+    """It is held where it belongs."""
+    put_back: float = 0.3
+    """Something else is held."""
+
+
+def play_unsurely(task: Task, doubts: Doubts, shown: EnvironmentConfig, seed: int) -> Trajectory:
+    """One game played; equal arguments give equal trajectories. `meta` as in recorded traces."""
+    environment = HouseholdEnvironment(shown)
+    messages: list[Message] = list(environment.reset(task))
+    put = put_template(environment.game)
+    player = SearchingExpert(ExpertConfig(), derive_seed("unsure expert", task.id, seed), put)
+    player.begin(environment.opening)
+    mistakes: list[str] = []
+    while not environment.done:
+        doubt = getattr(doubts, moment(player.memory))
+        player.config = ExpertConfig(noise=doubt, mistakes=_MISTAKES)
+        choice = player.choose()
+        if choice is None:
+            break
+        action = to_message(choice.command, shown.dialect, put)
+        replies = environment.step(action).replies
+        player.observe(choice.command, replies[0].content)
+        messages += (action, *replies)
+        mistakes.append(choice.mistake)
+    return Trajectory(
+        id=f"{task.id}-{content_hash(doubts, shown, seed)[:8]}",
+        domain=DOMAIN,
+        task=task,
+        tools=environment.tools,
+        messages=tuple(messages),
+        reward=environment.reward(),
+        meta={"steps": len(mistakes), "mistakes": mistakes},
+    )
+
+
+def moment(memory: Memory) -> str:
+    """What a player's situation asks for: the name of a field of `Doubts`."""
+    errand, here, held = memory.errand, memory.here, memory.held
+    if held:
+        if _kind(held) != errand.thing:
+            return "put_back"
+        if errand.treatment and held not in memory.treated:
+            return "treat"
+        return "place" if _kind(here) == errand.target and not errand.under_lamp else "deliver"
+    spots = [memory.seen_at[name] for name in memory.things(errand.thing)]
+    left = [spot for spot in spots if errand.count == 1 or _kind(spot) != errand.target]
+    if left:
+        return "take" if here in left else "fetch"
+    return "open" if here and memory.shut(here) else "search"
+
+
+def _kind(name: str) -> str:
+    return name.split(" ", 1)[0]

@@ -1,0 +1,47 @@
+"""New policies with random weights, for models that are trained from nothing."""
+
+from pathlib import Path
+
+import msgspec
+import torch
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from pivotune.models.policy import Policy
+from pivotune.models.threads import limit_threads
+
+
+class ModelShape(msgspec.Struct, frozen=True):
+    """A Qwen3-architecture model with tied embeddings."""
+
+    hidden: int = 160
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    intermediate: int = 480
+    context: int = 2048
+    rope_theta: float = 10_000.0
+
+
+def fresh_policy(shape: ModelShape, tokenizer_folder: Path, seed: int) -> Policy:
+    """Random weights that depend on the shape and the seed only."""
+    limit_threads()
+    tokenizer = AutoTokenizer.from_pretrained(str(tokenizer_folder))
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.hidden // shape.heads,
+        max_position_embeddings=shape.context,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    return Policy(model.eval(), tokenizer)
