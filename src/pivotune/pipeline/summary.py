@@ -1,0 +1,146 @@
+"""The figures of a finished run by name: `summary.json`, and what page and terminal say."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pivotune.core.estimate import Estimate
+from pivotune.core.store import write_json
+from pivotune.core.tally import Tally
+from pivotune.core.types import Cost
+from pivotune.evaluate.metrics import mean_difference, mean_success
+from pivotune.evaluate.suites import Outcome, Suite, tallies
+from pivotune.pipeline.evaluation import policies, read_outcomes, suites
+from pivotune.pipeline.policies import BASE
+from pivotune.pipeline.profiling import SelectReport, read_selection, wanted_selections
+from pivotune.pipeline.run import Run
+
+Groups = dict[str, dict[str, Tally]]
+"""Tallies by task within groups of equal weight (skills; one group for household games)."""
+
+
+class Score(msgspec.Struct, frozen=True):
+    """Share of successes with its 95 % interval over `tasks` tasks; `change` is from the base,
+    paired by task."""
+
+    success: float
+    low: float
+    high: float
+    tasks: int
+    change: float
+    change_low: float
+    change_high: float
+    groups: dict[str, float]
+
+
+class PivotSummary(msgspec.Struct, frozen=True):
+    """What profiling found under one verifier and rule."""
+
+    verifier: str
+    rule: str
+    profiled: int
+    pivots: int
+    live_share_pivots: float
+    live_share_random: float
+    fresh_mean_pivots: float
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Every figure of the page. Costs are by stage, or `stage/part`."""
+
+    seed: int
+    model: str
+    in_domain: dict[str, Score]
+    out_of_domain: dict[str, Score]
+    pivots: list[PivotSummary]
+    cost: dict[str, Cost]
+
+
+def summarise(run: Run) -> Summary:
+    """Compute the summary from the run folder and write it."""
+    by_kind = {suite.kind: suite for suite in suites(run)}
+    found = Summary(
+        seed=run.recipe.seed,
+        model=run.recipe.model,
+        in_domain=_scores(run, by_kind.get("in_domain"), grouped=False),
+        out_of_domain=_scores(run, by_kind.get("out_of_domain"), grouped=True),
+        pivots=[
+            _pivots(read_selection(run, verifier, rule))
+            for verifier, rule in wanted_selections(run)
+        ],
+        cost={
+            stage: mark.cost
+            for stage, mark in run.folder.marks.items()
+            if mark.done and mark.cost != Cost()
+        },
+    )
+    write_json(run.folder.path / "summary.json", found)
+    return found
+
+
+def _scores(run: Run, suite: Suite | None, *, grouped: bool) -> dict[str, Score]:
+    if suite is None:
+        return {}
+    known = {
+        name: _groups(read_outcomes(run, name, suite), suite, grouped=grouped)
+        for name in policies(run)
+    }
+    return {name: _score(known[BASE], groups) for name, groups in known.items()}
+
+
+def _groups(outcomes: Sequence[Outcome], suite: Suite, *, grouped: bool) -> Groups:
+    """Every task's tally in suite order, whatever the order in which episodes ended."""
+    counts = tallies(outcomes, success_at=suite.success_at)
+    groups: Groups = {}
+    for task in suite.tasks:
+        if task.id in counts:
+            name = str(task.payload.get("group", "")) if grouped else ""
+            groups.setdefault(name, {})[task.id] = counts[task.id]
+    return groups
+
+
+def _score(base: Groups, post: Groups) -> Score:
+    success, change = mean_success(post), mean_difference(base, post)
+    return Score(
+        *(_number(each) for each in (success.value, success.low, success.high)),
+        success.tasks,
+        *(_number(each) for each in (change.value, change.low, change.high)),
+        groups={name: _rate(group) for name, group in post.items() if name},
+    )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _rate(group: Mapping[str, Tally]) -> float:
+    return sum(each.successes / each.n for each in group.values()) / max(1, len(group))
+
+
+def _pivots(report: SelectReport) -> PivotSummary:
+    return PivotSummary(
+        verifier=report.verifier,
+        rule=report.rule,
+        profiled=report.selection.counts["profiled"],
+        pivots=len(report.selection.turn_ids),
+        live_share_pivots=report.pivots.live_share,
+        live_share_random=report.random.live_share,
+        fresh_mean_pivots=report.pivots.mean,
+    )
+
+
+def estimate(score: Score) -> Estimate:
+    """The success of a score as the page shows it."""
+    return Estimate(score.success, score.low, score.high, score.tasks)
+
+
+def headline(summary: Summary) -> list[str]:
+    """The last lines of a run."""
+    lines = []
+    for name, score in summary.in_domain.items():
+        line = f"{name:>14}: in-domain {score.success:6.1%} [{score.low:.1%}, {score.high:.1%}]"
+        if name in summary.out_of_domain:
+            other = summary.out_of_domain[name]
+            line += f", out-of-domain {other.success:6.1%} (change {other.change:+.1%})"
+        lines.append(line)
+    return lines
