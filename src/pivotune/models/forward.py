@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pivotune.core.errors import DataError, ModelError, NumericsError
-from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout
+from pivotune.models.attention import (
+    ATTENTION_NAME,
+    attention_set_to,
+    block_mask,
+    supports_trees,
+    tree_index,
+)
+from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout, tree_layout
 from pivotune.models.trees import Segment, TokenTree, path_length
 
 LOGITS_PER_CHUNK = 1 << 25
@@ -139,12 +146,18 @@ def token_logprobs(
     """Log-probabilities of all live tokens of all trees, in one graph.
 
     `chunk` is the number of tokens whose logits are held at once. The trees are taken as valid
-    (see `validate_tree`).
+    (see `validate_tree`). Raises `ModelError` where `path` is "tree" and the model cannot take
+    it (see `supports_trees`).
     """
     base = _base_model(model)
     signals = flatten_signals(trees)
     device = next(base.parameters()).device
-    hidden_NH = _plain_hidden(base, trees, signals, device)
+    if len(signals) == 0:
+        hidden_NH = torch.zeros(0, base.config.hidden_size, dtype=base.dtype, device=device)
+    elif path == "tree":
+        hidden_NH = _tree_hidden(base, trees, signals, device)
+    else:
+        hidden_NH = _plain_hidden(base, trees, signals, device)
     targets = torch.from_numpy(signals.ids).to(device)
     temperature = torch.from_numpy(signals.temperature).to(device)
     logprobs, entropies = _apply_head(
@@ -166,24 +179,48 @@ def _base_model(model: nn.Module) -> Any:
     return base
 
 
+def _tree_hidden(
+    base: Any, trees: Sequence[TokenTree], signals: FlatSignals, device: torch.device
+) -> Tensor:
+    """(N, H) the hidden state that predicts each live token, each token computed once."""
+    reason = supports_trees(base)
+    if reason is not None:
+        raise ModelError(
+            "the tree path does not support this model",
+            where=type(base).__name__,
+            got=reason,
+            fix="use the plain path",
+        )
+    layout = tree_layout(trees, signals)
+    inputs = {
+        "input_ids": torch.from_numpy(layout.input_ids).to(device)[None],
+        "position_ids": torch.from_numpy(layout.position_ids).to(device)[None],
+    }
+    if device.type == "cpu":
+        name = ATTENTION_NAME
+        seen: dict[str, Any] = {"tree": tree_index(layout)}
+    else:
+        name, seen = "flex_attention", {"attention_mask": block_mask(layout, device)}
+    with attention_set_to(base, name):
+        output = base.base_model(**inputs, **seen, use_cache=False)
+    predictors = torch.from_numpy(layout.predictors).to(device)
+    hidden_NH: Tensor = output.last_hidden_state[0].index_select(0, predictors)
+    return hidden_NH
+
+
 def _plain_hidden(
     base: Any, trees: Sequence[TokenTree], signals: FlatSignals, device: torch.device
 ) -> Tensor:
     """(N, H) the hidden state that predicts each live token, one row per sequence."""
     layout = plain_layout(trees, signals)
     pieces, order, slot = [], [], 0
-    for rows in layout.batches:
-        output = base.base_model(
-            input_ids=torch.from_numpy(rows.input_ids).to(device), use_cache=False
-        )
-        size = rows.input_ids.size
-        here = np.flatnonzero((layout.predictors >= slot) & (layout.predictors < slot + size))
+    for batch in layout.batches:
+        output = base.base_model(input_ids=torch.from_numpy(batch).to(device), use_cache=False)
+        here = np.flatnonzero((layout.predictors >= slot) & (layout.predictors < slot + batch.size))
         index = torch.from_numpy(layout.predictors[here] - slot).to(device)
         pieces.append(output.last_hidden_state.flatten(0, 1).index_select(0, index))
         order.append(here)
-        slot += size
-    if not pieces:
-        return torch.zeros(0, base.config.hidden_size, dtype=base.dtype, device=device)
+        slot += batch.size
     back = np.argsort(np.concatenate(order))
     return torch.cat(pieces).index_select(0, torch.from_numpy(back).to(device))
 

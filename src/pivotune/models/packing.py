@@ -79,14 +79,15 @@ class Run:
     """Tokens that follow each other. `parent` is a run before this one (-1: none).
 
     The run sees the first `start` tokens of its parent's path; `attach` of them lie in the
-    parent run itself.
+    parent run itself. `last_live` is the index of its last live token (-1: none): the tokens
+    from there on predict nothing that is trained.
     """
 
     ids: Ints
     parent: int
     attach: int
     start: int
-    live: bool
+    last_live: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,21 +111,33 @@ def split_runs(trees: Sequence[TokenTree]) -> Runs:
         base = len(run_of)
         run_of += [-1] * len(tree.segments)
         offset_of += [0] * len(tree.segments)
-        following = _following(tree)
-        followers = set(following.values())
-        for index, segment in enumerate(tree.segments):
-            if index in followers or len(segment.ids) == 0:
-                continue
-            chain = [index]
-            while chain[-1] in following:
-                chain.append(following[chain[-1]])
+        for chain in _chains(tree):
             offset = 0
-            for member in chain:
-                run_of[base + member] = len(runs)
-                offset_of[base + member] = offset
-                offset += len(tree.segments[member].ids)
-            runs.append(_run(tree, chain, base, runs, run_of, offset_of))
+            for index in chain:
+                run_of[base + index] = len(runs)
+                offset_of[base + index] = offset
+                offset += len(tree.segments[index].ids)
+            first = tree.segments[chain[0]]
+            parent = run_of[base + first.parent] if first.parent >= 0 else -1
+            attach = offset_of[base + first.parent] + first.attach if parent >= 0 else 0
+            start = runs[parent].start + attach if parent >= 0 else 0
+            runs.append(_run([tree.segments[i] for i in chain], parent, attach, start))
     return Runs(tuple(runs), np.array(run_of, np.int64), np.array(offset_of, np.int64))
+
+
+def _chains(tree: TokenTree) -> list[list[int]]:
+    """The segments of each run."""
+    following = _following(tree)
+    followers = set(following.values())
+    chains: list[list[int]] = []
+    for index, segment in enumerate(tree.segments):
+        if index in followers or len(segment.ids) == 0:
+            continue
+        chain = [index]
+        while chain[-1] in following:
+            chain.append(following[chain[-1]])
+        chains.append(chain)
+    return chains
 
 
 def _following(tree: TokenTree) -> dict[int, int]:
@@ -140,44 +153,22 @@ def _following(tree: TokenTree) -> dict[int, int]:
     return following
 
 
-def _run(
-    tree: TokenTree,
-    chain: Sequence[int],
-    base: int,
-    runs: Sequence[Run],
-    run_of: Sequence[int],
-    offset_of: Sequence[int],
-) -> Run:
-    members: list[Segment] = [tree.segments[index] for index in chain]
+def _run(members: Sequence[Segment], parent: int, attach: int, start: int) -> Run:
     ids = np.concatenate([member.ids for member in members])
-    live = any(bool(member.signal.live.any()) for member in members)
-    first = members[0]
-    if first.parent < 0:
-        return Run(ids, -1, 0, 0, live)
-    parent = run_of[base + first.parent]
-    attach = offset_of[base + first.parent] + first.attach
-    return Run(ids, parent, attach, runs[parent].start + attach, live)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Ordinary sequences padded on the right to the longest: one batch of the plain path.
-
-    `input_ids` (rows, length); padding is token 0 and stands after every real token, so causal
-    attention needs no mask.
-    """
-
-    input_ids: Ints
+    live = np.flatnonzero(np.concatenate([member.signal.live for member in members]))
+    return Run(ids, parent, attach, start, int(live[-1]) if len(live) else -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainLayout:
     """Batches of rows, and the slot that predicts each live token.
 
-    Slots count over the flattened batches one after the other.
+    A batch is (rows, length), padded on the right with token 0: padding stands after every real
+    token, so causal attention needs no mask. Slots count over the flattened batches one after
+    the other.
     """
 
-    batches: tuple[Rows, ...]
+    batches: tuple[Ints, ...]
     predictors: Ints
 
 
@@ -186,27 +177,28 @@ def plain_layout(
 ) -> PlainLayout:
     """One row for every run that is trained, longest first, `batch_tokens` slots at most a batch
     (a longer row is a batch of its own)."""
-    runs = split_runs(trees)
-    paths = _paths(runs.runs)
-    needed = [index for index, run in enumerate(runs.runs) if run.live]
-    needed.sort(key=lambda index: len(paths[index]), reverse=True)
-    row_starts = np.zeros(len(runs.runs), np.int64)
-    batches: list[Rows] = []
+    split = split_runs(trees)
+    paths = _paths(split.runs)
+    needed = {
+        i: run.start + run.last_live for i, run in enumerate(split.runs) if run.last_live >= 0
+    }
+    queue = sorted(needed, key=lambda index: needed[index], reverse=True)
+    row_starts = np.zeros(len(split.runs), np.int64)
+    batches: list[Ints] = []
     slot = 0
-    while needed:
-        width = len(paths[needed[0]])
+    while queue:
+        width = needed[queue[0]]
         count = max(1, batch_tokens // width)
-        batch, needed = needed[:count], needed[count:]
-        input_ids = np.zeros((len(batch), width), np.int64)
-        for row, index in enumerate(batch):
-            input_ids[row, : len(paths[index])] = paths[index]
+        members, queue = queue[:count], queue[count:]
+        batch = np.zeros((len(members), width), np.int64)
+        for row, index in enumerate(members):
+            batch[row, : needed[index]] = paths[index][: needed[index]]
             row_starts[index] = slot + row * width
-        batches.append(Rows(input_ids))
-        slot += input_ids.size
-    starts = np.array([run.start for run in runs.runs], np.int64)
-    segment_starts = (row_starts + starts)[runs.run] + runs.offset
-    owner = _owner(trees, signals)
-    return PlainLayout(tuple(batches), segment_starts[owner] + signals.index - 1)
+        batches.append(batch)
+        slot += batch.size
+    starts = np.array([run.start for run in split.runs], np.int64)
+    segment_starts = (row_starts + starts)[split.run] + split.offset
+    return PlainLayout(tuple(batches), segment_starts[_owners(trees, signals)] + signals.index - 1)
 
 
 def _paths(runs: Sequence[Run]) -> list[Ints]:
@@ -217,8 +209,169 @@ def _paths(runs: Sequence[Run]) -> list[Ints]:
     return paths
 
 
-def _owner(trees: Sequence[TokenTree], signals: FlatSignals) -> Ints:
+def _owners(trees: Sequence[TokenTree], signals: FlatSignals) -> Ints:
     """(n,) the segment of each live token, counted over all trees."""
     counts = np.array([len(tree.segments) for tree in trees], np.int64)
-    owner: Ints = (np.cumsum(counts) - counts)[signals.tree] + signals.segment
-    return owner
+    owners: Ints = (np.cumsum(counts) - counts)[signals.tree] + signals.segment
+    return owners
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Runs of similar length, one after the other from slot `start`, longest first."""
+
+    start: int
+    lengths: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + sum(self.lengths)
+
+    @property
+    def ragged(self) -> bool:
+        return self.lengths[-1] < self.lengths[0]
+
+    def padded_slots(self) -> Ints:
+        """(rows * longest,) the slot at each place; padding repeats the run's last token."""
+        lengths = np.array(self.lengths, np.int64)
+        starts = self.start + np.cumsum(lengths) - lengths
+        places = np.minimum(np.arange(self.lengths[0]), lengths[:, None] - 1)
+        slots: Ints = (starts[:, None] + places).ravel()
+        return slots
+
+    def real_places(self) -> Ints:
+        """(tokens,) the places that are not padding, in slot order."""
+        lengths = np.array(self.lengths, np.int64)
+        return np.flatnonzero((np.arange(self.lengths[0]) < lengths[:, None]).ravel())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fork:
+    """All tokens that continue one prefix: `queries` (n,) slots, all seeing the same keys.
+
+    `prefix` are (start, stop) stretches of slots in the order of the path.
+    """
+
+    queries: Ints
+    prefix: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeLayout:
+    """All trees as one packed sequence of N slots, each token of a tree in one of them.
+
+    A token sees the earlier tokens of its own run (`blocks`) and the prefix that its run
+    continues (`forks`). The same in two numbers a slot: token q sees token k exactly if
+    enter[k] <= enter[q] < leave[k], where tokens are numbered in depth-first order.
+    `predictors` as in `PlainLayout`.
+    """
+
+    input_ids: Ints
+    position_ids: Ints
+    predictors: Ints
+    blocks: tuple[Block, ...]
+    forks: tuple[Fork, ...]
+    enter: Ints
+    leave: Ints
+
+
+def tree_layout(trees: Sequence[TokenTree], signals: FlatSignals) -> TreeLayout:
+    """The packed sequence of the tokens that predict a live token or are seen by one that does."""
+    split = split_runs(trees)
+    runs, used = split.runs, _used_lengths(split.runs)
+    order = sorted((i for i in range(len(runs)) if used[i]), key=lambda i: used[i], reverse=True)
+    blocks = _blocks([used[i] for i in order])
+    slots = np.zeros(len(runs) + 1, np.int64)
+    slots[order] = np.cumsum([0, *(used[i] for i in order)])[:-1]
+    input_ids = [runs[i].ids[: used[i]] for i in order]
+    positions = [runs[i].start + np.arange(used[i]) for i in order]
+    enter, leave = _depth_first(runs, used)
+    owners = _owners(trees, signals)
+    own = slots[split.run[owners]] + split.offset[owners] + signals.index - 1
+    at_start = split.offset[owners] + signals.index == 0
+    before = np.array([slots[run.parent] + run.attach - 1 for run in runs], np.int64)
+    return TreeLayout(
+        input_ids=_join(input_ids, np.int64),
+        position_ids=_join(positions, np.int64),
+        predictors=np.where(at_start, before[split.run[owners]], own),
+        blocks=blocks,
+        forks=_forks(runs, used, slots),
+        enter=_join([enter[i] for i in order], np.int64),
+        leave=_join([leave[i] for i in order], np.int64),
+    )
+
+
+def _used_lengths(runs: Sequence[Run]) -> list[int]:
+    """How many tokens of each run have to be computed."""
+    used = [max(run.last_live, 0) for run in runs]
+    for index in reversed(range(len(runs))):
+        run = runs[index]
+        if run.parent >= 0 and (used[index] or run.last_live >= 0):
+            used[run.parent] = max(used[run.parent], run.attach)
+    return used
+
+
+def _blocks(lengths: Sequence[int]) -> tuple[Block, ...]:
+    """Runs are padded to the longest of their block; a run much shorter starts the next one."""
+    blocks: list[Block] = []
+    members: list[int] = []
+    start = 0
+    for length in lengths:
+        if members and length < min(0.75 * members[0], members[0] - 16):
+            blocks.append(Block(start, tuple(members)))
+            start += sum(members)
+            members = []
+        members.append(length)
+    if members:
+        blocks.append(Block(start, tuple(members)))
+    return tuple(blocks)
+
+
+def _forks(runs: Sequence[Run], used: Sequence[int], slots: Ints) -> tuple[Fork, ...]:
+    members: dict[tuple[int, int], list[int]] = {}
+    for index, run in enumerate(runs):
+        if run.parent >= 0 and used[index]:
+            members.setdefault((run.parent, run.attach), []).append(index)
+    forks: list[Fork] = []
+    for (parent, attach), indices in members.items():
+        queries = [slots[index] + np.arange(used[index]) for index in indices]
+        forks.append(Fork(np.concatenate(queries), _prefix(runs, slots, parent, attach)))
+    return tuple(forks)
+
+
+def _prefix(
+    runs: Sequence[Run], slots: Ints, index: int, length: int
+) -> tuple[tuple[int, int], ...]:
+    """The slots of the path that ends after `length` tokens of a run."""
+    run, slot = runs[index], int(slots[index])
+    earlier = _prefix(runs, slots, run.parent, run.attach) if run.parent >= 0 else ()
+    return (*earlier, (slot, slot + length))
+
+
+def _depth_first(runs: Sequence[Run], used: Sequence[int]) -> tuple[list[Ints], list[Ints]]:
+    """`enter` and `leave` of the used tokens of every run: the token's number in depth-first
+    order and the first number after everything that continues it."""
+    sizes = list(used)
+    hanging = [np.zeros(length + 1, np.int64) for length in used]
+    for index in reversed(range(len(runs))):
+        run = runs[index]
+        if run.parent >= 0 and sizes[index]:
+            hanging[run.parent][run.attach] += sizes[index]
+            sizes[run.parent] += sizes[index]
+    first = np.zeros(len(runs), np.int64)
+    filled = [np.zeros(length + 1, np.int64) for length in used]
+    total = 0
+    enter: list[Ints] = []
+    leave: list[Ints] = []
+    for index, run in enumerate(runs):
+        if run.parent < 0:
+            first[index], total = total, total + sizes[index]
+        elif sizes[index]:
+            earlier = filled[run.parent]
+            first[index] = enter[run.parent][run.attach - 1] + 1 + earlier[run.attach]
+            earlier[run.attach] += sizes[index]
+        places = np.arange(used[index])
+        below = np.cumsum(hanging[index])[: used[index]]
+        enter.append(first[index] + places + below)
+        leave.append(np.full(used[index], first[index] + sizes[index]))
+    return enter, leave
