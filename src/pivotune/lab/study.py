@@ -17,9 +17,9 @@ from pivotune.core.errors import RecipeError
 from pivotune.core.store import read_json, write_json
 from pivotune.pipeline.flow import run_stages
 from pivotune.pipeline.recipe import Recipe
-from pivotune.pipeline.summary import Summary
 from pivotune.pipeline.run import Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
+from pivotune.pipeline.summary import Summary
 from pivotune.train.trainer import TrainResult
 
 
