@@ -145,6 +145,13 @@ def test_a_large_tree_is_split_and_repeats_its_trunk():
     assert trained_paths(pieces) == trained_paths([tree])
 
 
+def test_a_trunk_over_the_budget_is_not_repeated_for_every_branch():
+    tree = group("a", 100, [5, 5, 5, 5, 5])
+    pieces = split_tree(tree, 50, shared=True)
+    assert [piece.token_count for piece in pieces] == [125]
+    assert len(split_tree(tree, 50, shared=False)) == 5
+
+
 def test_a_trained_trunk_is_trained_once_and_cut_where_nobody_reads_it():
     ids = np.arange(10)
     weights = np.zeros(10)

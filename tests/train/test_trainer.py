@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import torch
 
-from pivotune.core.errors import DataError, NumericsError, StoreError
+from pivotune.core.errors import DataError, ModelError, NumericsError, StoreError
 from pivotune.core.types import Cost
 from pivotune.models.policy import load_policy
 from pivotune.train.losses import LossConfig
@@ -263,6 +263,22 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
 def test_a_tree_that_cannot_be_trained_is_named(tmp_path):
     with pytest.raises(DataError, match="vocabulary"):
         train(small_policy(), likelihood(sentence("s", [1, 999], 1)), CONFIG, tmp_path)
+
+
+def test_weights_too_coarse_to_train_are_refused(tmp_path):
+    policy = small_policy()
+    policy.model.to(torch.bfloat16)
+    with pytest.raises(ModelError, match="must be float32"):
+        train(policy, likelihood(), CONFIG, tmp_path)
+
+
+def test_bfloat16_autocast_trains_float32_weights(tmp_path):
+    config = msgspec.structs.replace(CONFIG, precision="bfloat16", token_budget=1000)
+    policy = small_policy()
+    train(policy, likelihood(sentence("s", range(12), 4)), config, tmp_path)
+    losses = [line["ce"] for line in lines(tmp_path)[1:]]
+    assert losses[-1] < losses[0]
+    assert {each.dtype for each in policy.model.parameters()} == {torch.float32}
 
 
 def test_another_config_does_not_go_on_in_the_folder(tmp_path):

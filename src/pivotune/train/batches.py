@@ -74,8 +74,8 @@ def pack(trees: Iterable[TokenTree], budget: int, *, shared: bool) -> list[Micro
     """Micro-batches of similar length whose cost stays within `budget` tokens.
 
     `shared`: the trees run with every token computed once; otherwise as padded rows, one per
-    root-to-leaf path. A tree over the budget is split into several that repeat the trunk; one
-    sample alone over the budget is a micro-batch of its own. The order is deterministic.
+    root-to-leaf path. A tree over the budget is split into several that repeat the trunk. The
+    order is deterministic.
     """
     pieces = [
         piece
@@ -135,13 +135,18 @@ def split_tree(tree: TokenTree, budget: int, shared: bool) -> list[TokenTree]:
 
     Samples stay whole (segments of one policy-gradient row go together, for the sequence
     ratio), every trained segment is trained in one piece only, and what nobody trains or reads
-    is left out: a trunk is cut behind its last branch.
+    is left out: a trunk is cut behind its last branch. Where a sample with its trunk is over
+    the budget by itself, a quarter more than it takes is allowed, so that a long trunk is not
+    computed again for every short branch.
     """
     pieces: list[TokenTree] = []
     chosen: set[int] = set()
-    for unit in _samples(tree):
+    samples = _samples(tree)
+    largest = max((_tree_cost(_piece(tree, each), shared) for each in samples), default=0)
+    limit = budget if largest <= budget else largest + largest // 4
+    for unit in samples:
         wider = _piece(tree, chosen | unit)
-        if chosen and _tree_cost(wider, shared) > budget:
+        if chosen and _tree_cost(wider, shared) > limit:
             pieces.append(_piece(tree, chosen))
             chosen = set()
         chosen |= unit

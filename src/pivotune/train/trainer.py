@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pivotune.core.errors import StoreError
+from pivotune.core.errors import ModelError, StoreError
 from pivotune.core.ledger import Ledger
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import AppendLog, read_records, write_records
@@ -194,7 +194,7 @@ class _Run:
         self.settings = _settings(policy.hash, config)
         self.reference, self.reference_hash = self._frozen_reference(reference)
         self.reference_is_start = reference is None or reference.hash == policy.hash
-        self.parameters = list(trained_parameters(self.model).values())
+        self.parameters = _float32_parameters(self.model)
         self.device = self.parameters[0].device
         self.optimiser = torch.optim.AdamW(
             self.parameters,
@@ -274,7 +274,7 @@ class _Run:
         started = time.perf_counter()
         batches = self._prepare(trees, step)
         if not self.optimiser.state:
-            self._check([each for batch in batches for each in batch])
+            self._check([each for batch in batches for each in batch if each.has_policy_gradient])
         rate = learning_rate(step, self.config)
         updates, norms = [], []
         for _ in range(self.config.inner_epochs):
@@ -389,6 +389,22 @@ class _Run:
         """Close the log; the weights stay in the policy."""
         if self.log is not None:
             self.log.close()
+
+
+def _float32_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The trained parameters; raises `ModelError` for those too coarse for small updates."""
+    parameters = trained_parameters(model)
+    for name, each in parameters.items():
+        if each.dtype != torch.float32:
+            raise ModelError(
+                "trained weights must be float32: small updates vanish in coarser ones",
+                where=name,
+                got=str(each.dtype),
+                fix="load the policy in float32 and set train.precision=bfloat16 for speed",
+            )
+    if not parameters:
+        raise ModelError("the policy has no parameter to train", where=type(model).__name__)
+    return list(parameters.values())
 
 
 def _settings(start_hash: str, config: TrainConfig) -> str:

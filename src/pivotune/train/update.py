@@ -30,6 +30,11 @@ class Prepared:
     flat: FlatSignals
     tokens: FlatTokens
 
+    @property
+    def has_policy_gradient(self) -> bool:
+        """Whether any token has a ratio; a likelihood-only micro-batch has none."""
+        return bool((self.flat.pg_weights != 0).any())
+
     def token_name(self, position: int) -> str:
         """Says in a message which token stands at a flat position."""
         tree = self.trees[int(self.flat.tree[position])].id
@@ -115,7 +120,7 @@ def backward(
     loss_sum, sums, entropy_sum = 0.0, LossSums(), 0.0
     for batch in batches:
         trained = batch.tokens.pg_weights != 0
-        result = how.run(model, batch.trees, entropy=bool(trained.any()))
+        result = how.run(model, batch.trees, entropy=batch.has_policy_gradient)
         loss, here = micro_batch_loss(result.logprobs, batch.tokens, config)
         if not bool(torch.isfinite(loss)):
             raise _not_finite("the loss", batch.trees, loss)
