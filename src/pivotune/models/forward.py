@@ -8,7 +8,8 @@ one ordinary row per root-to-leaf sequence and is the one that is obviously righ
 Letters in names: N live tokens, H hidden size, V vocabulary, B rows, L row length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +27,11 @@ from pivotune.models.attention import (
     tree_index,
 )
 from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout, tree_layout
-from pivotune.models.trees import Segment, TokenTree, path_length
+from pivotune.models.trees import Segment, Signal, TokenTree, path_ids, path_length
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.25}
+"""How far the two paths' log-probabilities may be apart in a run. On small float32 models they
+agree to 1e-5; bfloat16 keeps 8 bits of every hidden value, whatever the path."""
 
 LOGITS_PER_CHUNK = 1 << 25
 """Logits held at once where the caller names no chunk: 128 MB in float32."""
@@ -142,12 +147,15 @@ def token_logprobs(
     path: Literal["tree", "plain"] = "tree",
     entropy: bool = False,
     chunk: int | None = None,
+    recompute: bool = False,
 ) -> TreeLogprobs:
     """Log-probabilities of all live tokens of all trees, in one graph.
 
-    `chunk` is the number of tokens whose logits are held at once. The trees are taken as valid
-    (see `validate_tree`). Raises `ModelError` where `path` is "tree" and the model cannot take
-    it (see `supports_trees`).
+    `chunk` is the number of tokens whose logits are held at once. `recompute` keeps only the
+    layers' inputs and computes the rest again in the backward pass (activation checkpointing;
+    the model must be in training mode). The trees are taken as valid (see `validate_tree`).
+    Without a live token nothing is computed and `logprobs` has no gradient. Raises `ModelError`
+    where `path` is "tree" and the model cannot take it (see `supports_trees`).
     """
     base = _base_model(model)
     signals = flatten_signals(trees)
@@ -155,9 +163,9 @@ def token_logprobs(
     if len(signals) == 0:
         hidden_NH = torch.zeros(0, base.config.hidden_size, dtype=base.dtype, device=device)
     elif path == "tree":
-        hidden_NH = _tree_hidden(base, trees, signals, device)
+        hidden_NH = _tree_hidden(base, trees, signals, device, recompute)
     else:
-        hidden_NH = _plain_hidden(base, trees, signals, device)
+        hidden_NH = _plain_hidden(base, trees, signals, device, recompute)
     targets = torch.from_numpy(signals.ids).to(device)
     temperature = torch.from_numpy(signals.temperature).to(device)
     logprobs, entropies = _apply_head(
@@ -180,7 +188,11 @@ def _base_model(model: nn.Module) -> Any:
 
 
 def _tree_hidden(
-    base: Any, trees: Sequence[TokenTree], signals: FlatSignals, device: torch.device
+    base: Any,
+    trees: Sequence[TokenTree],
+    signals: FlatSignals,
+    device: torch.device,
+    recompute: bool,
 ) -> Tensor:
     """(N, H) the hidden state that predicts each live token, each token computed once."""
     reason = supports_trees(base)
@@ -201,7 +213,7 @@ def _tree_hidden(
         seen: dict[str, Any] = {"tree": tree_index(layout)}
     else:
         name, seen = "flex_attention", {"attention_mask": block_mask(layout, device)}
-    with attention_set_to(base, name):
+    with attention_set_to(base, name), _recomputing(base, recompute, name):
         output = base.base_model(**inputs, **seen, use_cache=False)
     predictors = torch.from_numpy(layout.predictors).to(device)
     hidden_NH: Tensor = output.last_hidden_state[0].index_select(0, predictors)
@@ -209,13 +221,19 @@ def _tree_hidden(
 
 
 def _plain_hidden(
-    base: Any, trees: Sequence[TokenTree], signals: FlatSignals, device: torch.device
+    base: Any,
+    trees: Sequence[TokenTree],
+    signals: FlatSignals,
+    device: torch.device,
+    recompute: bool,
 ) -> Tensor:
     """(N, H) the hidden state that predicts each live token, one row per sequence."""
     layout = plain_layout(trees, signals)
     pieces, order, slot = [], [], 0
     for batch in layout.batches:
-        output = base.base_model(input_ids=torch.from_numpy(batch).to(device), use_cache=False)
+        input_ids = torch.from_numpy(batch).to(device)
+        with _recomputing(base, recompute, base.config._attn_implementation):
+            output = base.base_model(input_ids=input_ids, use_cache=False)
         here = np.flatnonzero((layout.predictors >= slot) & (layout.predictors < slot + batch.size))
         index = torch.from_numpy(layout.predictors[here] - slot).to(device)
         pieces.append(output.last_hidden_state.flatten(0, 1).index_select(0, index))
@@ -223,6 +241,31 @@ def _plain_hidden(
         slot += batch.size
     back = np.argsort(np.concatenate(order))
     return torch.cat(pieces).index_select(0, torch.from_numpy(back).to(device))
+
+
+@contextmanager
+def _recomputing(base: Any, wanted: bool, attention: str) -> Iterator[None]:
+    """Activation checkpointing for one forward pass; the second one, during the backward pass,
+    uses the same attention."""
+    if base.is_gradient_checkpointing or (wanted and not base.training):
+        raise ModelError(
+            "activation checkpointing must be left to this pass, in training mode",
+            where=type(base).__name__,
+            got="a model with gradient checkpointing on" if base.training else "evaluation mode",
+            fix="leave gradient checkpointing off, call model.train() and ask for `recompute`",
+        )
+    if not wanted:
+        yield
+        return
+    options = {
+        "use_reentrant": False,
+        "context_fn": lambda: (nullcontext(), attention_set_to(base, attention)),
+    }
+    base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+    try:
+        yield
+    finally:
+        base.gradient_checkpointing_disable()
 
 
 def _apply_head(
@@ -268,3 +311,51 @@ def _chunk_logprobs(
     with torch.no_grad():
         entropies = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
     return chosen, entropies
+
+
+def self_check(model: nn.Module, trees: Sequence[TokenTree]) -> float:
+    """The largest difference of a log-probability between the two paths, on two rows.
+
+    The rows are the last trained segments of the two trees with the most segments (two segments
+    where there is one tree); the tree path computes the whole trees. Raises `NumericsError`
+    where the difference is over `TOLERANCE` of the model's dtype.
+    """
+    chosen = sorted(trees, key=lambda tree: len(tree.segments), reverse=True)[:2]
+    rows = [(tree, index) for tree in chosen for index in _trained(tree)[-2 // len(chosen) :]]
+    dtype = next(model.parameters()).dtype
+    with torch.no_grad():
+        plain = token_logprobs(model, [_as_row(tree, i) for tree, i in rows], path="plain")
+        fast = token_logprobs(model, chosen, path="tree")
+    worst, done = 0.0, 0
+    for tree, index in rows:
+        place = chosen.index(tree)
+        here = np.flatnonzero((fast.signals.tree == place) & (fast.signals.segment == index))
+        ours = fast.logprobs[torch.from_numpy(here).to(fast.logprobs.device)]
+        difference = (ours - plain.logprobs[done : done + len(here)]).abs()
+        done += len(here)
+        token = int(difference.argmax())
+        largest = float(difference[token])
+        worst = max(worst, largest)
+        if not largest <= TOLERANCE[dtype]:
+            raise NumericsError(
+                "the tree path differs from the plain path",
+                where=f"{tree.id}, segment {index}, token {int(fast.signals.index[here[token]])}",
+                got=f"log-probabilities {largest:.3g} apart",
+                expected=f"at most {TOLERANCE[dtype]:g} in {str(dtype).removeprefix('torch.')}",
+                fix="train on the plain path",
+            )
+    return worst
+
+
+def _trained(tree: TokenTree) -> list[int]:
+    return [i for i, segment in enumerate(tree.segments) if segment.signal.live.any()]
+
+
+def _as_row(tree: TokenTree, index: int) -> TokenTree:
+    """The sequence that ends with a segment as a tree of its own; only the segment is trained."""
+    ids, signal = path_ids(tree, index), tree.segments[index].signal
+    before = len(ids) - len(signal.ce_weights)
+    weights = np.concatenate([np.zeros(before, np.float32), signal.live.astype(np.float32)])
+    zeros = np.zeros_like(weights)
+    row = Segment(ids, Signal(zeros, zeros, zeros, weights, signal.temperature))
+    return TokenTree(tree.id, (row,))
