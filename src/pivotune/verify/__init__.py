@@ -1,0 +1,36 @@
+"""Is this action acceptable at this state? One file a family; invalid is never zero."""
+
+from pivotune.verify.actions import as_completion
+from pivotune.verify.build import COMPOSITIONS, VERIFIERS, build_verifier
+from pivotune.verify.command import CommandConfig, CommandVerifier
+from pivotune.verify.compare import FieldRule
+from pivotune.verify.compose import AllOf, AnyOf, FirstOf, Weighted, safely
+from pivotune.verify.schema import SchemaConfig, SchemaVerifier
+from pivotune.verify.strict import StrictVerifier
+from pivotune.verify.text import TextConfig, TextVerifier, text_similarity
+from pivotune.verify.tool_call import ToolCallConfig, ToolCallVerifier
+from pivotune.verify.tool_name import ToolNameVerifier
+
+__all__ = [
+    "COMPOSITIONS",
+    "VERIFIERS",
+    "AllOf",
+    "AnyOf",
+    "CommandConfig",
+    "CommandVerifier",
+    "FieldRule",
+    "FirstOf",
+    "SchemaConfig",
+    "SchemaVerifier",
+    "StrictVerifier",
+    "TextConfig",
+    "TextVerifier",
+    "ToolCallConfig",
+    "ToolCallVerifier",
+    "ToolNameVerifier",
+    "Weighted",
+    "as_completion",
+    "build_verifier",
+    "safely",
+    "text_similarity",
+]
