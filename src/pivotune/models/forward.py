@@ -11,12 +11,14 @@ Letters in names: N live tokens, H hidden size, V vocabulary, B rows, L row leng
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from pivotune.core.errors import DataError, ModelError, NumericsError
 from pivotune.models.attention import (
@@ -247,25 +249,30 @@ def _plain_hidden(
 def _recomputing(base: Any, wanted: bool, attention: str) -> Iterator[None]:
     """Activation checkpointing for one forward pass; the second one, during the backward pass,
     uses the same attention."""
-    if base.is_gradient_checkpointing or (wanted and not base.training):
+    layers = [layer for layer in base.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    already = any(layer.gradient_checkpointing for layer in layers)
+    if already or (wanted and not base.training):
         raise ModelError(
             "activation checkpointing must be left to this pass, in training mode",
             where=type(base).__name__,
-            got="a model with gradient checkpointing on" if base.training else "evaluation mode",
-            fix="leave gradient checkpointing off, call model.train() and ask for `recompute`",
+            got="a model with checkpointing on" if already else "a model in evaluation mode",
+            fix="leave the model's own checkpointing off, call train() and ask for `recompute`",
         )
     if not wanted:
         yield
         return
-    options = {
-        "use_reentrant": False,
-        "context_fn": lambda: (nullcontext(), attention_set_to(base, attention)),
-    }
-    base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+    for layer in layers:
+        layer.gradient_checkpointing = True
+        layer._gradient_checkpointing_func = partial(
+            checkpoint,
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), attention_set_to(base, attention)),
+        )
     try:
         yield
     finally:
-        base.gradient_checkpointing_disable()
+        for layer in layers:
+            layer.gradient_checkpointing = False
 
 
 def _apply_head(
@@ -318,11 +325,11 @@ def self_check(model: nn.Module, trees: Sequence[TokenTree]) -> float:
 
     The rows are the last trained segments of the two trees with the most segments (two segments
     where there is one tree); the tree path computes the whole trees. Raises `NumericsError`
-    where the difference is over `TOLERANCE` of the model's dtype.
+    where the difference is over `TOLERANCE` of the dtype that is computed in.
     """
     chosen = sorted(trees, key=lambda tree: len(tree.segments), reverse=True)[:2]
     rows = [(tree, index) for tree in chosen for index in _trained(tree)[-2 // len(chosen) :]]
-    dtype = next(model.parameters()).dtype
+    dtype = _computing_dtype(next(model.parameters()))
     with torch.no_grad():
         plain = token_logprobs(model, [_as_row(tree, i) for tree, i in rows], path="plain")
         fast = token_logprobs(model, chosen, path="tree")
@@ -345,6 +352,11 @@ def self_check(model: nn.Module, trees: Sequence[TokenTree]) -> float:
                 fix="train on the plain path",
             )
     return worst
+
+
+def _computing_dtype(parameter: Tensor) -> torch.dtype:
+    kind = parameter.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
 
 
 def _trained(tree: TokenTree) -> list[int]:
