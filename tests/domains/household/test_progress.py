@@ -123,13 +123,13 @@ def test_looking_around_scores_nothing_on_any_game() -> None:
 def test_walking_to_and_fro_scores_nothing(config: GeneratorConfig) -> None:
     """First visits apart, and one way back to what was found: then never again."""
     rng = random.Random(0)
-    for seed in range(40):
+    for seed in range(20):
         game = generate_game(seed, "train", config)
         state, _ = engine.start(game)
         places = [c for c in engine.admissible(state) if c.startswith("go to")]
         there, back = rng.sample(places, 2)
-        verdicts = accepted([there, back] * 15, game)
-        assert not any(verdicts[3:])
+        verdicts = accepted([there, back] * 8, game)
+        assert not any(verdicts[4:])
         assert sum(verdicts) <= 3
 
 
@@ -157,7 +157,7 @@ def test_stalling_after_any_expert_prefix_scores_nothing(stall: tuple[str, ...])
 @pytest.mark.parametrize("config", [SMALL_GAMES, FULL_GAMES], ids=["small", "full"])
 def test_the_experts_own_moves_are_accepted(config: GeneratorConfig, noise: float) -> None:
     rejected = []
-    for seed in range(120):
+    for seed in range(80):
         game = generate_game(seed, "unseen", config)
         position = start(game)
         expert = SearchingExpert(ExpertConfig(noise=noise), seed, put_template(game))
@@ -226,7 +226,8 @@ def test_every_expert_turn_scores_one_with_and_without_an_environment() -> None:
             assert environment.state is before
             assert given == verifier.verify(turn, completion(turn.expert), None)
             assert given.reward == 1.0
-            assert sum(given.parts.values()) == 1.0
+            assert set(given.parts) == {"shorter", "explores"}
+            assert max(given.parts.values()) == 1.0
 
 
 def test_bad_actions_score_zero_and_are_not_invalid() -> None:

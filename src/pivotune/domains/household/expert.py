@@ -136,16 +136,16 @@ class Memory:
         self.visited: set[str] = set()
         self.opened: set[str] = set()
         self.treated: set[str] = set()
+        self.unread: set[str] = set()  # places it stands at without having been told what is there
         self.refused: set[str] = set()  # receptacles that would not take the thing
         self.home: dict[str, str] = {}  # thing -> where it was before it was first taken
         self.moved: dict[str, str] = {}  # thing -> where it has been put, other than its home
-        self.stood: set[tuple[object, str]] = set()  # (the world as changed so far, place)
 
     def shut(self, place: str) -> bool:
         return _type(place) in CLOSED_RECEPTACLES and place not in self.opened
 
     def searched(self, place: str) -> bool:
-        return place in self.visited and not self.shut(place)
+        return place in self.visited and place not in self.unread and not self.shut(place)
 
     @property
     def changes(self) -> object:
@@ -160,12 +160,10 @@ class Memory:
         """Learn from the answer to a command."""
         verb, _, rest = command.partition(" ")
         if observation.startswith("Nothing happens"):
-            if verb in ("move", "put"):
-                self.refused.add(self.here)
+            self._note_refusal(verb, rest)
             return
         if verb == "go":
-            self.here = rest.removeprefix("to ")
-            self.visited.add(self.here)
+            self._arrive(rest.removeprefix("to "))
         elif verb == "close":
             self.opened.discard(rest)
         elif verb == "take":
@@ -179,11 +177,26 @@ class Memory:
             self.seen_at[self.held], self.held = self.here, ""
         elif verb in _APPLIANCES:
             self.treated.add(self.held)
-        if verb in ("go", "open") and "you see" in observation:
-            if self.shut(self.here):
-                self.opened.add(self.here)
-            self.seen_at |= dict.fromkeys(_listed(observation), self.here)
-        self.stood.add((self.changes, self.here))
+        if verb in ("go", "open") or rest == self.here:
+            self.unread.discard(self.here)
+            if "you see" in observation:
+                self.seen_at |= dict.fromkeys(_listed(observation), self.here)
+                if self.shut(self.here):
+                    self.opened.add(self.here)
+
+    def _arrive(self, place: str) -> None:
+        self.here = place
+        self.visited.add(place)
+
+    def _note_refusal(self, verb: str, rest: str) -> None:
+        """What could not be done is not tried again and again."""
+        if verb == "go":  # one already stands before it: several places can be within reach
+            self._arrive(rest.removeprefix("to "))
+            self.unread.add(self.here)
+        elif verb in ("move", "put"):
+            self.refused.add(self.here)
+        elif verb in ("take", "use"):
+            self.seen_at.pop(rest.partition(" from ")[0], None)
 
 
 class SearchingExpert:
@@ -220,6 +233,7 @@ class SearchingExpert:
         self._deluded = False  # believes to have cleaned, heated or cooled what it holds
         self._forgot = False  # it forgets that once a game at most
         self._passed_by: set[str] = set()  # shut receptacles that it believes to have searched
+        self._strayed: set[object] = set()  # states of the world in which it went astray
         self._made: set[str] = set()  # mistaken commands: none that changes the world comes twice
 
     def choose(self) -> Choice | None:
@@ -279,6 +293,8 @@ class SearchingExpert:
         """What is still to be done before one can act in or on a place; None where nothing is."""
         if self.memory.here != place:
             return f"go to {place}"
+        if place in self.memory.unread:
+            return f"examine {place}"
         return f"open {place}" if self.memory.shut(place) else None
 
     def _delivered(self, thing: str) -> bool:
@@ -380,18 +396,13 @@ class SearchingExpert:
         )
 
     def _detour(self) -> str | None:
-        """A walk for nothing. Never twice to one place while the world is the same."""
+        """A walk for nothing. It does not stray twice while the world stays the same."""
         memory = self.memory
         burdened = memory.held and _type(memory.held) != memory.errand.thing
-        places = [
-            place
-            for place in memory.places
-            if place != memory.here
-            and not memory.shut(place)
-            and (memory.changes, place) not in memory.stood
-        ]
-        if burdened or self._at_closed_door() or not places:
+        places = [p for p in memory.places if p != memory.here and not memory.shut(p)]
+        if burdened or self._at_closed_door() or memory.changes in self._strayed or not places:
             return None
+        self._strayed.add(memory.changes)
         return f"go to {self._rng.choice(places)}"
 
     def _at_closed_door(self) -> bool:
@@ -424,9 +435,10 @@ class SearchingExpert:
         return self._put(memory.here)
 
     def _skip_open(self) -> str | None:
-        here, own = self.memory.here, self._own()
-        if own != f"open {here}" or here in self._passed_by or self.memory.held:
+        here, changes = self.memory.here, self.memory.changes
+        if self._own() != f"open {here}" or self.memory.held or changes in self._strayed:
             return None
+        self._strayed.add(changes)
         self._passed_by.add(here)
         return self._own()
 

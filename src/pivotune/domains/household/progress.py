@@ -2,22 +2,25 @@
 
 An action is accepted in two cases.
 
-shorter   The optimal remaining plan gets shorter: on the true state, or on the state as far as
-          the player knows it (with only those things of the wanted kind that have been seen, once
-          enough have been). The second keeps an action that is right by everything seen so far
-          from being rejected because of a better thing that nobody has seen.
+shorter   The optimal remaining plan gets shorter: on the true state, or in the player's view of
+          it. In that view the wanted things are only where the player has seen them, once enough
+          of them have been seen; every receptacle stands at a place of its own, and is shut unless
+          the player has seen into it or its type has no doors. So an action that is right by all
+          the player can know is not rejected because of something better that nobody has seen.
 explores  The player cannot go on without finding something, and the action looks for it: the
           first visit to, or the first opening of, a place that may hold it. While one stands at
           such a place and it is shut, opening it is the only look that counts. Places visited but
           left shut count again once no unvisited one is left.
 
-Rejected is all else, above all what could be repeated for ever: commands without effect, visits
-to places that have been seen, exploring on after the wanted thing has been seen, and a command
-that has been given before in the very same state. So a policy that stalls earns nothing: walking
-to and fro pays at most once for each way between two places, and looking around never.
+All else is rejected, and so is what could be repeated for ever: commands without effect, visits
+to places that have been seen, exploring on after the wanted thing has been seen, a command given
+before in the very same state. To come back after straying from where the next step waits is
+accepted once, as long as nothing else has changed. So stalling earns nothing: walking to and fro
+pays for first visits and one return, looking around never.
 """
 
 from collections import OrderedDict
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +35,7 @@ from pivotune.domains.household.game import Game
 from pivotune.domains.household.layouts import ROOM_KINDS, homes
 from pivotune.domains.household.state import EMPTY, Action, State, World, bits
 
+_TELLING = ("gotolocation", "openobject", "examinereceptacle")  # they say what is in a receptacle
 _REMEMBERED_POSITIONS = 256
 
 
@@ -50,33 +54,51 @@ class Judgement(NamedTuple):
 class Position(msgspec.Struct, frozen=True):
     """A state and what the player has learnt on the way to it. Masks as in `state.py`.
 
-    seen     mask over things
-    visited  mask over receptacles that the player stood before
-    looked   mask over receptacles whose contents the player has seen
-    tried    the commands given so far, each with the state it was given in
+    here      the receptacle dealt with last, or EMPTY
+    seen      mask over things
+    visited   mask over receptacles that the player stood before
+    looked    mask over receptacles whose contents the player has seen
+    tried     the commands given so far (go-tos apart), each with the state it was given in
+    strays    go-tos that led away from where the next step waits: how the world was, and how many
+              of them there had been in that world
     """
 
     state: State
+    here: int = EMPTY
     seen: int = 0
     visited: int = 0
     looked: int = 0
     tried: frozenset[tuple[State, str]] = frozenset()
+    strays: frozenset[tuple[object, int]] = frozenset()
 
     def after(self, command: str) -> "Position":
         """The position after one more command."""
         command = command.strip()
-        tried = self.tried | {(self.state, command)}
         action = engine.actions(self.state).get(command)
         if action is None:
-            return msgspec.structs.replace(self, tried=tried)
+            return self
+        tried, strays = self.tried, self.strays
+        if action.verb != "gotolocation":
+            tried |= {(self.state, command)}
+        elif self._strays(action):
+            strays |= {(_but_place(self.state), 1 + self._strayed())}
+        return msgspec.structs.replace(self._reach(action), tried=tried, strays=strays)
+
+    def _reach(self, action: Action) -> "Position":
+        """State and knowledge after an action."""
         state = engine.apply(self.state, action)
-        seen, visited, looked = self.seen, self.visited, self.looked
-        if action.verb in ("gotolocation", "openobject", "examinereceptacle"):
-            visited |= 1 << action.receptacle
-            if state.accessible >> action.receptacle & 1:
-                looked |= 1 << action.receptacle
-                seen |= state.contents[action.receptacle]
-        return Position(state=state, seen=seen, visited=visited, looked=looked, tried=tried)
+        if action.receptacle == EMPTY:
+            return msgspec.structs.replace(self, state=state)
+        place = 1 << action.receptacle
+        told = action.verb in _TELLING and bool(state.accessible & place)
+        return msgspec.structs.replace(
+            self,
+            state=state,
+            here=action.receptacle,
+            visited=self.visited | place,
+            looked=self.looked | (place if told else 0),
+            seen=self.seen | (state.contents[action.receptacle] if told else 0),
+        )
 
     def judge(self, command: str) -> Judgement:
         """Does a command bring the task forward from here?"""
@@ -84,28 +106,60 @@ class Position(msgspec.Struct, frozen=True):
         action = engine.actions(self.state).get(command)
         if action is None:
             return Judgement(False, False, "nothing happens")
+        shorter, explores = self._shorter(action), self._explores(action)
         if (self.state, command) in self.tried:
             return Judgement(False, False, "done before in this very state")
-        state = engine.apply(self.state, action)
-        before, after = oracle.remaining_steps(self.state), oracle.remaining_steps(state)
-        if _shorter(before, after):
-            return Judgement(True, False, f"optimal remaining steps {before} -> {after}")
-        known = self._known()
-        if _shorter(_remaining(self.state, known), _remaining(state, known)):
-            return Judgement(True, False, "the shortest plan known to the player gets shorter")
-        if self._explores(action):
-            return Judgement(False, True, "looks where something needed may be")
-        return Judgement(False, False, f"optimal remaining steps {before} -> {after}, nothing new")
+        if action.verb == "gotolocation" and self._strayed() > 1:
+            first_look = explores and not self.visited >> action.receptacle & 1
+            if (shorter or explores) and not first_look:
+                return Judgement(False, False, "has strayed from here and come back before")
+        after = oracle.remaining_steps(engine.apply(self.state, action))
+        steps = f"optimal remaining steps {oracle.remaining_steps(self.state)} -> {after}"
+        if shorter:
+            return Judgement(True, explores, steps)
+        if explores:
+            return Judgement(False, True, f"looks where something needed may be; {steps}")
+        return Judgement(False, False, f"{steps}, nothing new")
 
-    def _known(self) -> int:
-        """Mask over things: all but the unseen ones of a kind of which enough have been seen."""
-        world = self.state.world
-        seen = self.seen | (0 if self.state.held == EMPTY else 1 << self.state.held)
-        hidden = 0
-        for wanted, count in ((world.goal_things, world.game.goal.count), (world.goal_lamps, 1)):
-            if (wanted & seen).bit_count() >= count:
-                hidden |= wanted & ~seen
-        return ~hidden
+    def _strayed(self) -> int:
+        """How often the player has strayed in the world as it is."""
+        world = _but_place(self.state)
+        return max((n for known, n in self.strays if known == world), default=0)
+
+    def _strays(self, action: Action) -> bool:
+        """Does a go-to leave the place of the next step, or a shut place to be searched."""
+        now, then = self._views(action)
+        return _less(now, then) or self._at_shut_place(self._left_to_search())
+
+    def _shorter(self, action: Action) -> bool:
+        after = engine.apply(self.state, action)
+        if _less(oracle.remaining_steps(after), oracle.remaining_steps(self.state)):
+            return True
+        now, then = self._views(action)
+        return _less(then, now)
+
+    def _views(self, action: Action) -> tuple[int | None, int | None]:
+        """Optimal remaining steps before and after an action, in the player's view."""
+        after = self._reach(action)
+        now, then = self._view(self.state, self.here), self._view(after.state, after.here)
+        return oracle.remaining_steps(now), oracle.remaining_steps(then)
+
+    def _view(self, state: State, here: int) -> State:
+        """The state as the player may think it is, by what has been seen up to now."""
+        world = _imagined(state.world)
+        seen = self.seen | (0 if state.held == EMPTY else 1 << state.held)
+        wanted = ((world.goal_things, world.game.goal.count), (world.goal_lamps, 1))
+        found = sum(things for things, count in wanted if (things & seen).bit_count() >= count)
+        return msgspec.structs.replace(
+            state,
+            world=world,
+            at=world.start if here == EMPTY else world.location_of[here],
+            opened=state.accessible & self.looked,
+            contents=tuple(
+                inside & ~found | (inside & seen if self.looked >> r & 1 else 0)
+                for r, inside in enumerate(state.contents)
+            ),
+        )
 
     def _missing(self) -> int:
         """Mask over things any of which would let the player go on; 0 while it can go on."""
@@ -120,18 +174,25 @@ class Position(msgspec.Struct, frozen=True):
         return 0 if seen else world.goal_things | lamps
 
     def _explores(self, action: Action) -> bool:
-        if action.verb not in ("gotolocation", "openobject", "examinereceptacle"):
+        if action.verb not in _TELLING:
             return False
-        left = _places_for(self.state.world, self._missing()) & ~self.looked
+        left = self._left_to_search()
         place = 1 << action.receptacle
         if not left & place:
             return False
         if action.verb == "openobject":
             return True
-        shut_here = sum(1 << r for r in self.state.world.receptacles_at[self.state.at])
-        if left & shut_here & self.visited & ~self.state.accessible:
+        if self._at_shut_place(left):
             return False
         return not self.visited & place or not left & ~self.visited
+
+    def _left_to_search(self) -> int:
+        """Mask over receptacles that may hold what is missing and have not been looked into."""
+        return _places_for(self.state.world, self._missing()) & ~self.looked
+
+    def _at_shut_place(self, left: int) -> bool:
+        here = sum(1 << r for r in self.state.world.receptacles_at[self.state.at])
+        return bool(left & here & self.visited & ~self.state.accessible)
 
 
 def start(game: Game) -> Position:
@@ -148,16 +209,30 @@ def judge(game: Game, commands: tuple[str, ...], command: str) -> Judgement:
     return position.judge(command)
 
 
-def _shorter(before: int | None, after: int | None) -> bool:
+def _less(after: int | None, before: int | None) -> bool:
     return before is not None and after is not None and after < before
 
 
-def _remaining(state: State, known: int) -> int | None:
-    """Optimal remaining steps if only the known things existed."""
-    contents = tuple(things & known for things in state.contents)
-    if contents == state.contents:
-        return None  # nothing is hidden: the true state has been judged already
-    return oracle.remaining_steps(msgspec.structs.replace(state, contents=contents))
+def _but_place(state: State) -> object:
+    """All facts but where the player is."""
+    return msgspec.structs.replace(state, at=0).facts
+
+
+@lru_cache(maxsize=256)
+def _imagined(world: World) -> World:
+    """The house as a player takes it to be: every receptacle at a location of its own, and all of
+    a type with doors where one has a door. Most houses are so, and are returned as they are.
+    """
+    receptacles = world.game.receptacles
+    doors = {r.type for r in receptacles if r.openable}
+    imagined = tuple(
+        msgspec.structs.replace(r, location=f"loc_bar_{number}", openable=r.type in doors)
+        for number, r in enumerate(receptacles)
+    )
+    as_it_is = len({r.location for r in receptacles}) == len(receptacles) and all(
+        r.openable == (r.type in doors) for r in receptacles
+    )
+    return world if as_it_is else World(msgspec.structs.replace(world.game, receptacles=imagined))
 
 
 def _places_for(world: World, things: int) -> int:
