@@ -31,9 +31,7 @@ def open_sampler(policy: Policy) -> TorchSampler:
 def open_verifier(recipe: Recipe, name: str) -> Verifier:
     """A verifier of the traces' domain, else one of the general families."""
     domain = DOMAINS.get(recipe.traces.domain)
-    if domain is not None and name in domain.verifiers:
-        return domain.verifiers[name]()
-    return build_verifier(name)
+    return build_verifier(name, domain.verifiers if domain is not None else None)
 
 
 def open_environments(verifier: Verifier) -> RestoredEnvironments | None:

@@ -55,13 +55,13 @@ class SelectConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rule: `random` (all candidates), `mixed`, `adv` (mixed and mean below `mean_below`) or
     `gap` (mixed and expert reward minus mean above `gap_above`). The paper gives no number for
-    either threshold: 0.75 and 0.25 are ours. `limit` keeps that many, drawn by the seed.
+    either threshold: 0.75 and 0.25 are ours. `limit` above 0 keeps that many, drawn by the seed.
     """
 
     rule: str = "adv"
     mean_below: float = 0.75
     gap_above: float = 0.25
-    limit: int | None = None
+    limit: int = 0
 
 
 Rule = Callable[[Profile, ProfileStats, SelectConfig], bool]
@@ -109,7 +109,7 @@ def select_pivots(profiles: Sequence[Profile], config: SelectConfig, seed: int) 
             counts["all equal" if not stats.mixed else "outside"] += 1
     if not chosen:
         raise _no_pivots(profiles, config)
-    if config.limit is not None and len(chosen) > config.limit:
+    if 0 < config.limit < len(chosen):
         keep = np.random.default_rng(seed).choice(len(chosen), config.limit, replace=False)
         counts["over the limit"] = len(chosen) - config.limit
         chosen = [chosen[i] for i in sorted(keep)]

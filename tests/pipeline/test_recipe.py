@@ -1,0 +1,37 @@
+import pytest
+
+from pivotune.core.errors import RecipeError
+from pivotune.pipeline.recipe import Recipe, load_recipe
+
+
+def test_an_empty_recipe_is_the_demo_s_job(tmp_path):
+    recipe = load_recipe(None)
+    assert recipe == Recipe()
+    assert set(recipe.methods) == {"sft", "pivotrl"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[profile]\nsample = 4", "did you mean 'samples'"),
+        ("[select]\nrule = 'advv'", "expected: one of random, mixed, adv, gap"),
+        ("[profile]\nsamples = 1", "can never be mixed"),
+        ("[methods.a]\nobjective = 'sft'", "learning_rate"),
+        ("[methods.a]\nobjective = 'sft'\nlearning_rate = 1e-3\nsteps = 0", "start at 1"),
+        ("[methods.a]\nobjective = 'sft'\nlearning_rate = 1e-3\nrule = 'x'", "unknown rule"),
+    ],
+)
+def test_a_recipe_that_cannot_be_meant_is_refused_by_key(tmp_path, text, message):
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(path)
+
+
+def test_a_recipe_survives_being_written_out(tmp_path):
+    import msgspec
+
+    recipe = load_recipe(None, ["methods.rl={objective='local_grpo', learning_rate=0.1}"])
+    path = tmp_path / "recipe.toml"
+    path.write_bytes(msgspec.toml.encode(recipe))
+    assert load_recipe(path) == recipe
