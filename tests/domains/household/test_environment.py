@@ -66,7 +66,7 @@ def test_opening_and_first_step() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_oracle_wins_every_game_in_as_many_steps_as_it_says(dialect: Dialect) -> None:
-    for seed in range(40):
+    for seed in range(20):
         environment = fresh(seed, dialect)
         remaining = environment.oracle().remaining
         assert remaining is not None
@@ -175,7 +175,7 @@ def test_a_clone_goes_its_own_way() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_restore_replays_every_turn_and_goes_on_from_the_last(dialect: Dialect) -> None:
-    for seed in range(10):
+    for seed in range(5):
         trajectory = noisy_trajectory(seed, dialect)
         onward = HouseholdEnvironment(EnvironmentConfig(dialect))
         turns = turns_of(trajectory)

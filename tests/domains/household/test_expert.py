@@ -47,7 +47,7 @@ def play(game: Game, config: ExpertConfig, seed: int = 0, limit: int = 60) -> tu
 def test_without_noise_every_game_is_won_and_nothing_done_is_impossible(
     config: GeneratorConfig,
 ) -> None:
-    for seed in range(150):
+    for seed in range(60):
         game = generate_game(seed, "unseen", config)
         won, played = play(game, ExpertConfig(), seed, limit=100)
         assert won, game.id
@@ -56,7 +56,7 @@ def test_without_noise_every_game_is_won_and_nothing_done_is_impossible(
 
 
 def test_games_in_the_older_wording_are_won_too() -> None:
-    for seed in range(30):
+    for seed in range(15):
         game = msgspec.structs.replace(generate_game(seed, "train"), grammar="put")
         won, played = play(game, ExpertConfig(), seed)
         assert won, [choice.command for choice, _ in played]
@@ -76,11 +76,11 @@ def test_noise_lowers_success_and_every_kind_of_mistake_is_made() -> None:
     for noise in (0.0, 0.3, 0.7):
         results = [
             play(generate_game(seed, "train"), ExpertConfig(noise=noise), seed, limit=20)
-            for seed in range(100)
+            for seed in range(40)
         ]
         won.append(sum(result for result, _ in results))
         kinds.update(choice.mistake for _, played in results for choice, _ in played)
-    assert won[0] == 100
+    assert won[0] == 40
     assert won[0] > won[1] > won[2]
     assert set(kinds) == {"", *MISTAKES}
 
@@ -105,13 +105,13 @@ def test_a_forgotten_step_is_noticed_and_made_good() -> None:
     config = ExpertConfig(noise=0.5, mistakes=("skip_step",))
     kind = GeneratorConfig(task_types=("pick_heat_then_place_in_recep",))
     seen = 0
-    for seed in range(40):
+    for seed in range(20):
         won, played = play(generate_game(seed, "train", kind), config, seed, limit=100)
         deluded = [choice.command for choice, _ in played if choice.mistake == "skip_step"]
         seen += bool(deluded)
         assert won
         assert not any(command.startswith("heat ") for command in deluded)
-    assert seen > 20
+    assert seen > 8
 
 
 def test_the_expert_needs_nothing_but_texts() -> None:
@@ -154,7 +154,7 @@ def test_task_sentences() -> None:
 
 
 def test_every_generated_sentence_is_understood() -> None:
-    random_games = [generate_game(seed, "train") for seed in range(120)]
+    random_games = [generate_game(seed, "train") for seed in range(60)]
     assert {game.task_type for game in random_games} == set(TASK_TYPES)
     for game in random_games:
         errand = read_errand(game.task)

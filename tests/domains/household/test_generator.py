@@ -41,7 +41,7 @@ def content(game: Game) -> tuple[object, ...]:
 @pytest.mark.parametrize("size", CONFIGS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_game_is_sound_can_be_won_and_is_not_won_yet(split: Split, size: str) -> None:
-    for game in games(split, CONFIGS[size], 100):
+    for game in games(split, CONFIGS[size], 40):
         check(game, game.id)
         state, opening = engine.start(game)
         assert not state.won
@@ -53,25 +53,25 @@ def test_every_game_is_sound_can_be_won_and_is_not_won_yet(split: Split, size: s
 
 def test_the_same_seed_gives_the_same_game_and_another_seed_another() -> None:
     assert generate_game(5, "train") == generate_game(5, "train")
-    assert len({content(game) for game in games("train", SMALL_GAMES, 200)}) > 190
+    assert len({content(game) for game in games("train", SMALL_GAMES, 80)}) > 75
     assert generate_game(5, "train") != generate_game(5, "train", FULL_GAMES)
 
 
 @pytest.mark.parametrize("size", CONFIGS)
 def test_splits_share_no_game_and_unseen_shares_no_scene(size: str) -> None:
-    by_split = {split: games(split, CONFIGS[size], 300) for split in SPLITS}
+    by_split = {split: games(split, CONFIGS[size], 150) for split in SPLITS}
     train, seen, unseen = ({content(game) for game in by_split[split]} for split in SPLITS)
     assert not train & seen
     assert not train & unseen
     scenes = {split: {game.scene for game in by_split[split]} for split in SPLITS}
     assert not (scenes["train"] | scenes["seen"]) & scenes["unseen"]
-    assert len(scenes["seen"] & scenes["train"]) > 60
+    assert len(scenes["seen"] & scenes["train"]) > 40
 
 
 def test_all_task_types_are_drawn_about_equally_often() -> None:
-    counts = Counter(game.task_type for game in games("train", SMALL_GAMES, 600))
+    counts = Counter(game.task_type for game in games("train", SMALL_GAMES, 300))
     assert set(counts) == set(TASK_TYPES)
-    assert min(counts.values()) > 60  # 100 expected
+    assert min(counts.values()) > 25  # 50 expected
 
 
 def test_only_the_task_types_asked_for_are_drawn() -> None:
@@ -80,15 +80,15 @@ def test_only_the_task_types_asked_for_are_drawn() -> None:
 
 
 def test_sizes() -> None:
-    small = [len(game.receptacles) for game in games("train", SMALL_GAMES, 200)]
-    full = [len(game.receptacles) for game in games("train", FULL_GAMES, 200)]
+    small = [len(game.receptacles) for game in games("train", SMALL_GAMES, 80)]
+    full = [len(game.receptacles) for game in games("train", FULL_GAMES, 80)]
     assert min(small) >= 8
     assert max(small) <= 15
     assert sum(full) / len(full) > 17
 
 
 def test_things_lie_only_where_their_kind_may_be_put() -> None:
-    for game in games("train", FULL_GAMES, 100):
+    for game in games("train", FULL_GAMES, 30):
         kind = {r.id: r.type for r in game.receptacles}
         for thing in game.things:
             if thing.type != LAMP:

@@ -46,7 +46,7 @@ def test_both_dialects_tell_the_same_game() -> None:
 
 
 def test_noisy_traces_differ_in_quality_and_mark_their_mistakes() -> None:
-    noisy = traces(0.5, ACT, count=60)
+    noisy = traces(0.5, ACT, count=40)
     won = [trace.reward for trace in noisy]
     assert 0.0 < sum(won) / len(won) < 1.0  # type: ignore[arg-type]
     assert {trace.meta["ended"] for trace in noisy} == {"won", "turns", "gave up"}

@@ -276,20 +276,22 @@ class ProgressVerifier:
         read = to_command(completion.message, put_template(standing.game))
         if read.problem:
             return Verdict(reward=0.0, reason=read.problem)
-        judgement = self._position(turn.task.id, standing).judge(read.command)
+        judgement = self._position(standing.game, standing.commands).judge(read.command)
         return Verdict(
             reward=float(judgement.accepted),
             reason=judgement.reason,
             parts={"shorter": float(judgement.shorter), "explores": float(judgement.explores)},
         )
 
-    def _position(self, task_id: str, standing: HouseholdEnvironment) -> Position:
-        key = task_id, standing.commands
+    def _position(self, game: Game, commands: tuple[str, ...]) -> Position:
+        """The position after a history; a turn goes on from what its predecessor worked out."""
+        key = game.id, commands
         position = self._positions.get(key)
         if position is None:
-            position = start(standing.game)
-            for command in standing.commands:
-                position = position.after(command)
+            if commands:
+                position = self._position(game, commands[:-1]).after(commands[-1])
+            else:
+                position = start(game)
             self._positions[key] = position
             if len(self._positions) > _REMEMBERED_POSITIONS:
                 self._positions.popitem(last=False)
