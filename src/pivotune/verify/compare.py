@@ -127,11 +127,10 @@ class Comparator:
     def _mixed(self, expected: Any, actual: Any) -> str:
         """A string against something else: equal only where the schema says what it stands for."""
         first, second = self._as_declared(expected), self._as_declared(actual)
-        if type(first) is str or type(second) is str:
-            return self._say(expected, actual)
-        if isinstance(first, (dict, list)) is not isinstance(second, (dict, list)):
-            return self._say(expected, actual)
-        return self.difference(first, second)
+        kinds = {type(first), type(second)}
+        if kinds == {dict} or kinds == {list} or kinds <= {int, float}:
+            return self.difference(first, second)
+        return self._say(expected, actual)
 
     def _as_declared(self, value: Any) -> Any:
         """A string as the number, object or array that the schema says the field holds."""
@@ -152,7 +151,7 @@ class Comparator:
             return self._say(expected, actual)
         first, second = self._as_declared(expected), self._as_declared(actual)
         if type(first) is not str and type(second) is not str:
-            return self.difference(first, second)
+            return self._mixed(first, second)
         if self._format is not None:
             meant, got = self._format(expected), self._format(actual)
             if meant is not None and got is not None:
@@ -179,7 +178,7 @@ class Comparator:
 
     def _objects(self, expected: JsonObject, actual: JsonObject) -> str:
         for key in self.required:
-            if key not in actual:
+            if key not in actual or key not in expected:
                 return f"{self.path}.{key}: required, but missing"
         for key, value in expected.items():
             child = self._child(key)
