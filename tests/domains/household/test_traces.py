@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from pivotune.core.types import Task, Trajectory
 from pivotune.domains.household.environment import (
@@ -13,6 +14,7 @@ from pivotune.domains.household.environment import (
 from pivotune.domains.household.expert import ExpertConfig
 from pivotune.domains.household.generator import generate_game
 from pivotune.domains.household.traces import record, write_rows
+from pivotune.ingest.reader import read_trajectories
 
 ACT, TYPED = EnvironmentConfig("act"), EnvironmentConfig("typed")
 
@@ -62,13 +64,21 @@ def test_the_same_arguments_give_the_same_trace() -> None:
     assert len(ids) == 10
 
 
+def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
+    written = traces(0.4, ACT, count=5) + traces(0.4, TYPED, count=5)
+    path = tmp_path / "traces.jsonl"
+    write_rows(path, written)
+    read = [replace(trajectory, source=None) for trajectory in read_trajectories(path)]
+    assert read == written
+
+
 def test_rows_are_in_the_openai_form(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     trajectories = traces(0.3, TYPED, count=3)
     write_rows(path, trajectories)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["id"] for row in rows] == [trace.id for trace in trajectories]
-    row = next(row for row in rows if row["meta"]["steps"] > 0)
+    row = rows[0]
     assert row["reward"] in (0.0, 1.0)
     assert row["tools"][0]["type"] == "function"
     call = row["messages"][2]["tool_calls"][0]

@@ -11,7 +11,7 @@ import msgspec
 
 from pivotune.core.errors import DataError, ReplayMismatch
 from pivotune.core.protocols import OracleView, StepResult
-from pivotune.core.types import Message, Task, ToolSpec, Turn
+from pivotune.core.types import JsonObject, Message, Task, ToolSpec, Turn
 from pivotune.domains.household import engine, oracle
 from pivotune.domains.household.actions import (
     TOOLS,
@@ -43,12 +43,15 @@ DEFAULT = EnvironmentConfig()
 
 
 def generated_task(seed: int, split: Split, config: GeneratorConfig = SMALL_GAMES) -> Task:
-    """The task of a generated game, small enough to be written into every trajectory."""
+    """The task of a generated game, small enough to be written into every trajectory.
+
+    Its `group` is the kind of task: a report counts by it.
+    """
     game = _generated(seed, split, config)
     payload = {
         "seed": seed,
         "split": split,
-        "config": msgspec.to_builtins(config),
+        "config": _plain(config),
         "group": game.task_type,
     }
     return Task(id=game.id, domain=DOMAIN, split=split, payload=payload)
@@ -56,8 +59,14 @@ def generated_task(seed: int, split: Split, config: GeneratorConfig = SMALL_GAME
 
 def game_task(game: Game, split: str) -> Task:
     """The task of any other game; the payload is the game itself."""
-    payload = {"game": msgspec.to_builtins(game)}
+    payload = {"game": _plain(game)}
     return Task(id=game.id, domain=DOMAIN, split=split, payload=payload)
+
+
+def _plain(value: msgspec.Struct) -> JsonObject:
+    """As JSON has it (lists, no tuples), so that a task read back from a file is equal."""
+    plain: JsonObject = msgspec.json.decode(msgspec.json.encode(value))
+    return plain
 
 
 def task_game(task: Task) -> Game:

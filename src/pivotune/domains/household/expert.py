@@ -54,7 +54,7 @@ class ExpertConfig(msgspec.Struct, frozen=True):
 
     noise: chance that a turn is a mistake; mistakes: the kinds it is drawn from, uniformly among
         those that are possible at the moment.
-    give_up: chance, at every turn, of stopping for good.
+    give_up: chance, at every turn after the first walk, of stopping for good.
     """
 
     noise: float = 0.0
@@ -238,7 +238,7 @@ class SearchingExpert:
 
     def choose(self) -> Choice | None:
         """The next command; None to give up."""
-        if self._rng.random() < self.config.give_up:
+        if self.memory.visited and self._rng.random() < self.config.give_up:
             return None
         if self._rng.random() < self.config.noise:
             kinds = list(self.config.mistakes)
