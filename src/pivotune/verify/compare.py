@@ -128,7 +128,7 @@ class Comparator:
         """A string against something else: equal only where the schema says what it stands for."""
         first, second = self._as_declared(expected), self._as_declared(actual)
         kinds = {type(first), type(second)}
-        if kinds == {dict} or kinds == {list} or kinds <= {int, float}:
+        if kinds in ({dict}, {list}) or kinds <= {int, float}:
             return self.difference(first, second)
         return self._say(expected, actual)
 

@@ -14,11 +14,14 @@ def count_matched(
     expected: Sequence[T], actual: Sequence[T], equal: Callable[[T, T], bool]
 ) -> tuple[int, list[int]]:
     """Size of a maximum matching, and the expected positions that it leaves over."""
-    edges = np.array([[equal(e, a) for a in actual] for e in expected], dtype=np.int8)
-    if edges.size == 0:
-        return 0, list(range(len(expected)))
-    partner = maximum_bipartite_matching(csr_array(edges), perm_type="column")
-    left = [position for position, column in enumerate(partner) if column < 0]
+    edges = [[equal(wanted, got) for got in actual] for wanted in expected]
+    if all(sum(row) <= 1 for row in edges):  # nothing to choose, as with calls that all differ
+        partners = [row.index(True) if True in row else -1 for row in edges]
+        left = [i for i, column in enumerate(partners) if column < 0 or column in partners[:i]]
+    else:
+        matrix = csr_array(np.array(edges, dtype=np.int8))
+        partner = maximum_bipartite_matching(matrix, perm_type="column")
+        left = [position for position, column in enumerate(partner) if column < 0]
     return len(expected) - len(left), left
 
 
