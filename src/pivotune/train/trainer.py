@@ -26,7 +26,7 @@ from pivotune.core.ledger import Ledger
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import AppendLog, read_records, write_records
 from pivotune.core.types import Cost, JsonObject, content_hash
-from pivotune.models.forward import validate_tree
+from pivotune.models.forward import self_check, validate_tree
 from pivotune.models.policy import Policy
 from pivotune.models.trees import TokenTree
 from pivotune.train.batches import computed_tokens, normalise, pack
@@ -274,7 +274,7 @@ class _Run:
         started = time.perf_counter()
         batches = self._prepare(trees, step)
         if not self.optimiser.state:
-            self._check([each for batch in batches for each in batch if each.has_policy_gradient])
+            self._check([each for batch in batches for each in batch])
         rate = learning_rate(step, self.config)
         updates, norms = [], []
         for _ in range(self.config.inner_epochs):
@@ -343,6 +343,9 @@ class _Run:
 
     def _check(self, batches: Sequence[Prepared]) -> None:
         """What must hold for everything that the first update of the run trains on."""
+        if self.config.path == "tree":
+            self_check(self.model, [tree for each in batches for tree in each.trees])
+        batches = [each for each in batches if each.has_policy_gradient]
         logprobs = score(self.model, batches, self.how)
         if self.config.loss.importance_cap is None:
             check_ratio(batches, logprobs, self.config.ratio_tolerance)
