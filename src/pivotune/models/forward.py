@@ -169,7 +169,8 @@ def token_logprobs(
     else:
         hidden_NH = _plain_hidden(base, trees, signals, device, recompute)
     targets = torch.from_numpy(signals.ids).to(device)
-    temperature = torch.from_numpy(signals.temperature).to(device)
+    plain_softmax = bool((signals.temperature == 1).all())
+    temperature = None if plain_softmax else torch.from_numpy(signals.temperature).to(device)
     logprobs, entropies = _apply_head(
         base.get_output_embeddings(), hidden_NH, targets, temperature, entropy, chunk
     )
@@ -279,7 +280,7 @@ def _apply_head(
     head: nn.Linear,
     hidden_NH: Tensor,
     targets: Tensor,
-    temperature: Tensor,
+    temperature: Tensor | None,
     entropy: bool,
     chunk: int | None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -297,7 +298,7 @@ def _apply_head(
             head,
             hidden_NH[part],
             targets[part],
-            temperature[part],
+            None if temperature is None else temperature[part],
             entropy,
             use_reentrant=False,
         )
@@ -308,9 +309,15 @@ def _apply_head(
 
 
 def _chunk_logprobs(
-    head: nn.Linear, hidden_NH: Tensor, targets: Tensor, temperature: Tensor, entropy: bool
+    head: nn.Linear,
+    hidden_NH: Tensor,
+    targets: Tensor,
+    temperature: Tensor | None,
+    entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    logits_NV = head(hidden_NH).float() / temperature[:, None]
+    logits_NV = head(hidden_NH).float()
+    if temperature is not None:
+        logits_NV = logits_NV / temperature[:, None]
     logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
     chosen = logprobs_NV.gather(1, targets[:, None]).squeeze(1)
     if not entropy:
