@@ -11,6 +11,7 @@ from scipy import stats
 from pivotune.core.errors import SamplerError
 from pivotune.core.protocols import Sampler, SampleRequest, ScoreRequest
 from pivotune.core.types import Completion, Message
+from pivotune.models.cached_engine import CachedEngine
 from pivotune.models.policy import Policy
 from pivotune.models.rows import Row, draw_tokens, row_uniforms
 from pivotune.models.sampler import TorchSampler
@@ -39,7 +40,7 @@ def fresh_logits(policy: Policy, prompt: Sequence[int], action: Sequence[int]) -
     """(action, vocabulary) by one plain forward over everything."""
     with torch.no_grad():
         logits = policy.model(torch.tensor([[*prompt, *action]])).logits[0]
-    return logits[len(prompt) - 1 : -1]
+    return logits[len(prompt) - 1 : -1].float()
 
 
 def assert_logprobs_fresh(policy: Policy, row: Completion, tolerance: float = 1e-4) -> None:
@@ -165,3 +166,149 @@ def test_streams_are_a_rows_own() -> None:
     assert row_uniforms(1, 0, 4).tolist() == row_uniforms(1, 0, 8)[:4].tolist()
     streams = [row_uniforms(seed, row, 4)[0] for seed in (1, 2) for row in (0, 1)]
     assert len(set(streams)) == 4
+
+
+def turns(count: int) -> list[tuple[Message, ...]]:
+    """States of one growing conversation, each a prefix of the next."""
+    states = [state("put a mug on the desk")]
+    for i in range(count - 1):
+        reply = Message("assistant", f"go to place {i}")
+        states.append((*states[-1], reply, Message("user", f"You see {i} mugs.")))
+    return states
+
+
+def counting(policy: Policy) -> list[int]:
+    """Token counts of every forward from here on."""
+    counts: list[int] = []
+    embeddings: Any = policy.model.get_input_embeddings()  # type: ignore[operator]
+    embeddings.register_forward_pre_hook(lambda module, args: counts.append(args[0].numel()))
+    return counts
+
+
+def test_turns_of_one_trajectory_are_computed_once() -> None:
+    policy = tiny_policy()
+    sampler = TorchSampler(policy)
+    requests = [
+        request(n=3, messages=messages, seed=i, max_tokens=8) for i, messages in enumerate(turns(5))
+    ]
+    separate = [sampler.sample([one])[0] for one in requests]
+    counts = counting(policy)
+    together = sampler.sample(requests)
+    assert counts[0] == sampler.count(requests[-1].messages, ())
+    assert max(counts[1:]) <= 15
+    for shared, own in zip(together, separate, strict=True):
+        assert [row.token_ids for row in shared] == [row.token_ids for row in own]
+        for row in shared:
+            assert_logprobs_fresh(policy, row)
+
+
+def test_prompts_with_a_common_beginning_compute_it_once() -> None:
+    policy = tiny_policy()
+    sampler = TorchSampler(policy)
+    system = Message("system", "You live in a house with many rooms. " * 4)
+    requests = [
+        request(messages=(system, Message("user", text)), max_tokens=4)
+        for text in ("first", "second one", "third", "forth and last")
+    ]
+    counts = counting(policy)
+    results = sampler.sample(requests)
+    lengths = [len(rows[0].prompt_ids) for rows in results]
+    assert counts[0] < max(lengths) + 4 * 60
+    for (row,) in results:
+        assert_logprobs_fresh(policy, row)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_session_continues_as_if_fresh(engine: Any) -> None:
+    policy = tiny_policy()
+    sampler, fresh = TorchSampler(policy, engine=engine), TorchSampler(policy, engine="plain")
+    histories = [state("one task"), state("another, longer task"), state("third")]
+    for step in range(4):
+        requests = [
+            request(messages=history, seed=step, max_tokens=5 + 3 * i, session=f"episode {i}")
+            for i, history in enumerate(histories)
+        ]
+        rows = [row for (row,) in sampler.sample(requests)]
+        expected = [row for (row,) in fresh.sample(requests)]
+        assert [row.token_ids for row in rows] == [row.token_ids for row in expected]
+        for row in rows:
+            assert_logprobs_fresh(policy, row)
+        histories = [
+            (*history, row.message, Message("user", f"You see {step}."))
+            for history, row in zip(histories, rows, strict=True)
+        ]
+    sampler.end_session("episode 1")
+    sampler.end_session("no such session")
+    requests = [request(messages=h, session=f"episode {i}") for i, h in enumerate(histories)]
+    for (row,), (own,) in zip(sampler.sample(requests), fresh.sample(requests), strict=True):
+        assert row.token_ids == own.token_ids
+
+
+def test_a_session_computes_only_what_is_new() -> None:
+    policy = tiny_policy()
+    sampler = TorchSampler(policy)
+    history = state("a long description of the room " * 5)
+    said = Message("assistant", "look")
+    sampler.sample([request(messages=history, session="s", max_tokens=3)])
+    counts = counting(policy)
+    longer = (*history, said, Message("user", "A desk."))
+    sampler.sample([request(messages=longer, session="s", max_tokens=1)])
+    new = sampler.count(longer, ()) - sampler.count(history, ())
+    assert counts == [new]
+    other = (Message("user", "something else"),)
+    ((row,),) = sampler.sample([request(messages=other, session="s")])
+    assert_logprobs_fresh(policy, row)
+
+
+def test_a_small_budget_changes_nothing() -> None:
+    policy = tiny_policy()
+    requests = [
+        request(f"question {i} " * (1 + i % 3), n=3, seed=i, max_tokens=4 + i, session=name)
+        for i, name in enumerate(["", "a", "", "b", "", "c"])
+    ]
+    large = TorchSampler(policy).sample(requests)
+    for budget in (1, 200):
+        small = TorchSampler(policy, token_budget=budget).sample(requests)
+        for some, others in zip(small, large, strict=True):
+            assert [row.token_ids for row in some] == [row.token_ids for row in others]
+    scoring = [
+        ScoreRequest(one.messages, (), rows[0].token_ids)
+        for one, rows in zip(requests, large, strict=True)
+    ]
+    for scores, rows in zip(
+        TorchSampler(policy, token_budget=1).score(scoring), large, strict=True
+    ):
+        assert np.allclose(scores.logprobs, rows[0].logprobs, atol=1e-4)
+
+
+def test_a_corrupted_cache_is_noticed() -> None:
+    """The control: the comparison with a fresh forward fails when keys are wrong."""
+    policy = tiny_policy()
+    sampler = TorchSampler(policy)
+    history = state("a task")
+    ((row,),) = sampler.sample([request(messages=history, session="s")])
+    engine = sampler._engine
+    assert isinstance(engine, CachedEngine)
+    with torch.inference_mode():
+        engine._store.arena.data[0, 0, 0, :, 3] += 1.0
+    longer = (*history, row.message, Message("user", "What now?"))
+    ((row,),) = sampler.sample([request(messages=longer, session="s")])
+    with pytest.raises(AssertionError):
+        assert_logprobs_fresh(policy, row)
+
+
+def test_models_that_the_cache_does_not_support_take_the_plain_path() -> None:
+    sliding = tiny_policy("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1)
+    sampler = TorchSampler(sliding)
+    assert "sliding_attention" in sampler.engine_name
+    ((row,),) = sampler.sample([request("a prompt longer than the window")])
+    assert_logprobs_fresh(sliding, row)
+    assert TorchSampler(tiny_policy()).engine_name == "own cache, prompts once"
+
+
+def test_bfloat16_stays_near_a_fresh_forward() -> None:
+    policy = tiny_policy()
+    policy.model.to(torch.bfloat16)
+    (rows,) = TorchSampler(policy).sample([request(n=4)])
+    for row in rows:
+        assert_logprobs_fresh(policy, row, tolerance=0.25)

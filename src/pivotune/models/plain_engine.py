@@ -17,9 +17,13 @@ from pivotune.models.rows import Ids, Row, draw_tokens
 
 
 class PlainEngine:
-    """Batches of rows with prompts of one length, so that nothing is padded."""
+    """Batches of rows with prompts of one length, so that nothing is padded.
 
-    def __init__(self, model: nn.Module, token_budget: int) -> None:
+    `reason` says why a model is computed this way.
+    """
+
+    def __init__(self, model: nn.Module, token_budget: int, reason: str | None = None) -> None:
+        self._reason = reason
         self._model: Any = model
         self._token_budget = token_budget
         parameters = inspect.signature(self._model.forward).parameters
@@ -27,7 +31,7 @@ class PlainEngine:
 
     @property
     def name(self) -> str:
-        return "transformers cache"
+        return f"transformers cache ({self._reason})" if self._reason else "transformers cache"
 
     @torch.inference_mode()
     def generate(self, rows: Sequence[Row], stop_ids: frozenset[int]) -> None:
@@ -35,8 +39,9 @@ class PlainEngine:
             self._generate_batch(batch, stop_ids)
 
     @torch.inference_mode()
-    def action_logits(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Tensor]:
-        return [self._score(prompt, action) for prompt, action in pairs]
+    def action_logits(self, pairs: Sequence[tuple[Ids, Ids]]) -> Iterator[tuple[int, Tensor]]:
+        for index, (prompt, action) in enumerate(pairs):
+            yield index, self._score(prompt, action)
 
     def end_session(self, session: str) -> None:
         """Nothing is cached between calls."""

@@ -6,7 +6,7 @@ the cumulative distribution. So a row's numbers do not depend on what else is in
 Letters in names: B rows, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -56,8 +56,9 @@ class Engine(Protocol):
         """Fill every row until it is finished."""
         ...
 
-    def action_logits(self, pairs: Sequence[tuple[Ids, Ids]]) -> "Sequence[Tensor]":
-        """For each (prompt, action) the float32 logits (action tokens, V) that predict it."""
+    def action_logits(self, pairs: Sequence[tuple[Ids, Ids]]) -> Iterator[tuple[int, Tensor]]:
+        """For each (prompt, action) its index and the float32 logits (action tokens, V) that
+        predict the action, in any order."""
         ...
 
     def end_session(self, session: str) -> None: ...

@@ -5,7 +5,7 @@ once) where it supports the model, else the plain one. `engine_name` says which.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from torch import Tensor
 from pivotune.core.errors import SamplerError
 from pivotune.core.protocols import SamplerAbilities, SampleRequest, ScoreRequest, TokenScores
 from pivotune.core.types import Completion, Message, ToolSpec
+from pivotune.models.attention import supports_trees
+from pivotune.models.cached_engine import CachedEngine
 from pivotune.models.parse import parse_action
 from pivotune.models.plain_engine import PlainEngine
 from pivotune.models.policy import Policy
@@ -32,7 +34,7 @@ class TorchSampler:
         engine: Literal["auto", "plain"] = "auto",
     ) -> None:
         self.policy = policy
-        self._engine: Engine = PlainEngine(policy.model, token_budget or PLAIN_TOKEN_BUDGET)
+        self._engine = _make_engine(policy.model, token_budget, engine)
         self._engine_hash = policy.hash
         self._stop_ids = frozenset(policy.chat.stop_ids)
 
@@ -69,10 +71,10 @@ class TorchSampler:
     def score(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         self._refresh()
         pairs = [self._pair(index, request) for index, request in enumerate(requests)]
-        logits = self._engine.action_logits(pairs)
-        return [
-            _scores(logits_TV, request) for logits_TV, request in zip(logits, requests, strict=True)
-        ]
+        scores: dict[int, TokenScores] = {}
+        for index, logits_TV in self._engine.action_logits(pairs):
+            scores[index] = _scores(logits_TV, requests[index])
+        return [scores[index] for index in range(len(requests))]
 
     def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
         return len(self.policy.chat.render(messages, tools))
@@ -146,6 +148,14 @@ class TorchSampler:
                 expected=f"an action, and at most {self.context_limit} tokens",
             )
         return prompt, request.token_ids
+
+
+def _make_engine(model: Any, token_budget: int | None, engine: Literal["auto", "plain"]) -> Engine:
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    reason = supports_trees(base)
+    if engine == "plain" or reason is not None:
+        return PlainEngine(base, token_budget or PLAIN_TOKEN_BUDGET, reason)
+    return CachedEngine(base, token_budget)
 
 
 def _scores(logits_TV: Tensor, request: ScoreRequest) -> TokenScores:
