@@ -4,10 +4,11 @@ One JSON object a line in, one out:
     {"load": path}            -> {"text", "admissible", "won"}
     {"step": command}         -> {"text", "admissible", "won"}
     {"plan": 0}               -> {"plan": [...]}: the planner's plan from the current state
+    {"cpu": 0}                -> {"cpu": seconds of CPU time used so far}
     {"data": 0}               -> {"domain", "grammar"}: the texts that ship with the package
 `--quick` keeps what cannot change the answers from being computed again and again: a command's
-words for the same entities, parsed queries, and the translation of the same problem. Without it the engine is as
-it comes (`plan` needs that).
+words for the same entities, parsed queries, and the translation of the same problem. Without it
+the engine is as it comes (`plan` needs that).
 """
 
 import functools
@@ -15,6 +16,7 @@ import importlib.resources
 import json
 import os
 import sys
+import time
 from typing import Any
 
 
@@ -79,6 +81,8 @@ def main() -> None:
         elif "plan" in request:
             inner = game.unwrapped
             answer = {"plan": inner._pddl_state.replan(inner._entity_infos)}
+        elif "cpu" in request:
+            answer = {"cpu": time.process_time()}
         elif "data" in request:
             folder = importlib.resources.files("alfworld") / "data"
             answer = {

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pivotune.core.errors import DataError
 from pivotune.domains.household.game import Game, Goal, Thing
 from pivotune.domains.household.official import (
     CAPABILITIES,
@@ -18,11 +19,15 @@ def write_official(game: Game, domain: str, grammar: str) -> bytes:
     """
     file = {
         "pddl_domain": domain,
-        "grammar": grammar.replace("UNKNOWN GOAL.", game.task),
+        "grammar": grammar.replace("UNKNOWN GOAL.", _escaped(game.task)),
         "pddl_problem": _problem(game),
         "solvable": True,
     }
     return msgspec.json.format(msgspec.json.encode(file), indent=1)
+
+
+def _escaped(text: str) -> str:
+    return msgspec.json.encode(text).decode()[1:-1]
 
 
 def _problem(game: Game) -> str:
@@ -30,10 +35,17 @@ def _problem(game: Game) -> str:
     kinds = {t.type for t in game.things}
     kinds.update(kind for fit in game.fits.values() for kind in fit)
     kinds.add(game.goal.thing_type)
-    kinds.update(("knife", "butterknife"), filter(None, [game.goal.lamp_type]))
+    kinds.update(("knife", "butterknife", "sink"), filter(None, [game.goal.lamp_type]))
     places = {r.type for r in game.receptacles} | game.fits.keys()
-    places |= {"sink", "sinkbasin", "microwave", "fridge"}
+    places |= {"sinkbasin", "microwave", "fridge"}
     places.update(filter(None, [game.goal.receptacle_type]))
+    kinds -= {"sink"} & places
+    if kinds & places:
+        raise DataError(
+            "PDDL cannot have one type for things and receptacles",
+            where=game.id,
+            got=sorted(kinds & places)[0],
+        )
     home = {r.id: r.location for r in game.receptacles}
     locations = {game.start, *home.values()}
     locations |= {place for t in game.things for place in t.locations or ()}

@@ -9,11 +9,12 @@ from pivotune.domains.household.official import read_official
 from pivotune.domains.household.oracle import remaining_steps
 
 
-def load_game(path: Path) -> Game:
+def load_game(path: Path | str) -> Game:
     """The game of an official `game.tw-pddl`, or of a file in our own format.
 
     DataError names the file and the place: damaged, foreign, other rules, or a goal out of reach.
     """
+    path = Path(path)
     try:
         data = path.read_bytes()
     except OSError as error:

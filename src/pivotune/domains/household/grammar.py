@@ -36,7 +36,7 @@ ACTIONS: Final = (
     "toggleobject",
 )
 TASK_PREFIX: Final = "Your task is to: "
-_LISTING: Final = ("list_empty", "list_separator", "list_last_separator")
+LISTING: Final = ("list_empty", "list_separator", "list_last_separator")
 _TOKEN: Final = re.compile(
     r'(?P<space>\s+|#[^\n]*)|(?P<block>"""(?:.|\n)*?""")|(?P<text>"[^"]*")|(?P<mark>::|[{};])'
     r"|(?P<word>[\w/-]+)"
@@ -55,12 +55,10 @@ class Grammar(msgspec.Struct, frozen=True):
 def read_grammar(text: str, where: str) -> tuple[Grammar, str]:
     """The grammar of a game file, and the task sentence that it holds.
 
-    Only rules that some action can reach are kept. DataError names the line of a damage.
+    Only rules that some action can reach are kept. DataError names the line of a damage; what is
+    missing or not understood is found by `wording.py`.
     """
     rules, commands = _read_document(text, where)
-    missing = sorted(set(ACTIONS) - {"help"} - commands.keys())
-    if missing:
-        raise DataError(f"the grammar has no action {missing[0]!r}", where=where)
     task = ""
     if "task" in rules:
         alternatives = rules["task"]
@@ -75,15 +73,13 @@ def read_grammar(text: str, where: str) -> tuple[Grammar, str]:
         rules["task"] = (("", f"{TASK_PREFIX}#goal#"),)
     starts = ["#intro#", *(feedback for _, feedback in commands.values())]
     reachable: dict[str, Rule] = {}
-    waiting = [name for start in starts for name in _references(start)] + list(_LISTING)
+    waiting = [name for start in starts for name in references(start)] + list(LISTING)
     while waiting:
         name = waiting.pop()
-        if name in reachable or name == "goal":
-            continue
-        if name not in rules:
-            raise DataError(f"the grammar has no rule {name!r}", where=where)
+        if name in reachable or name not in rules:
+            continue  # what is missing is found where the grammar is compiled
         reachable[name] = rules[name]
-        waiting += [other for _, body in rules[name] for other in _references(body)]
+        waiting += [other for _, body in rules[name] for other in references(body)]
     return Grammar(reachable, commands), task
 
 
@@ -92,7 +88,8 @@ def shown(text: str) -> str:
     return re.split(r"[;|<>\[\]{}#]", text.replace('"', "").replace("\\n", "\n"))[0]
 
 
-def _references(text: str) -> list[str]:
+def references(text: str) -> list[str]:
+    """The rules that a text refers to."""
     return re.findall(r"#([^#]+)#", text)
 
 

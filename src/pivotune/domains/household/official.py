@@ -73,6 +73,10 @@ class _Facts:
     def __init__(self, problem: Node, where: str) -> None:
         self.where = where
         sections = {section.head: section for section in problem.lists}
+        for name, section in sections.items():
+            if name not in ("problem", ":domain", ":objects", ":init", ":goal", ":metric"):
+                place = f"{where}, line {section.line}"
+                raise DataError(f"unknown section {name!r} of the problem", where=place)
         if problem.head != "define" or "problem" not in sections:
             raise DataError("not a PDDL problem", where=where, expected="(define (problem …) …)")
         for name in (":domain", ":objects", ":init", ":goal"):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pivotune.domains.household.game import Game, Receptacle, Thing, Treatment, named
-from pivotune.domains.household.grammar import ACTIONS, GRAMMARS
+from pivotune.domains.household.grammar import ACTIONS
 from pivotune.domains.household.wording import Wording, wording_of
 
 EMPTY: Final = -1
@@ -97,9 +97,7 @@ class World:
 
     def __init__(self, game: Game) -> None:
         self.game = game
-        self.wording: Wording = wording_of(
-            GRAMMARS[game.grammar] if isinstance(game.grammar, str) else game.grammar
-        )
+        self.wording: Wording = wording_of(game.grammar)
         self.receptacles: tuple[Receptacle, ...] = tuple(
             sorted(game.receptacles, key=lambda r: r.id)
         )

@@ -8,10 +8,17 @@ as the reference engine's do.
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from pivotune.core.errors import DataError
-from pivotune.domains.household.grammar import Grammar
+from pivotune.domains.household.grammar import (
+    ACTIONS,
+    GRAMMARS,
+    LISTING,
+    Grammar,
+    references,
+)
 
 if TYPE_CHECKING:
     from pivotune.domains.household.state import State
@@ -47,6 +54,7 @@ class Wording:
     """All sentences of one grammar."""
 
     def __init__(self, grammar: Grammar) -> None:
+        _check(grammar)
         self._grammar = grammar
         self._rules: dict[str, list[tuple[list[Atom], list[Piece]]]] = {}
         for name in grammar.rules:
@@ -94,6 +102,30 @@ class Wording:
             self._rules[name].append((atoms, _text(self, text, kinds)))
 
 
+def _check(grammar: Grammar) -> None:
+    """Every action and rule has to be there, and no rule may lead back to itself."""
+    missing = sorted(set(ACTIONS) - {"help"} - grammar.commands.keys())
+    if missing:
+        raise DataError(f"the grammar has no action {missing[0]!r}")
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            raise DataError(f"the grammar's rule {name!r} leads back to itself")
+        if name == "goal" or name in done:
+            return
+        if name not in grammar.rules:
+            raise DataError(f"the grammar has no rule {name!r}")
+        for _, text in grammar.rules[name]:
+            for other in references(text):
+                visit(other, (*above, name))
+        done.add(name)
+
+    starts = ["#intro#", *(feedback for _, feedback in grammar.commands.values())]
+    for name in [*LISTING, *(name for start in starts for name in references(start))]:
+        visit(name, ())
+
+
 # Which variables a command names, in order.
 _SLOTS: Final = {
     "gotolocation": ("r",),
@@ -109,15 +141,16 @@ _SLOTS: Final = {
     "examineobject": ("o",),
     "examinereceptacle": ("r",),
 }
-_known: dict[int, tuple[Grammar, Wording]] = {}
 
 
-def wording_of(grammar: Grammar) -> Wording:
-    """The compiled grammar; each grammar object is compiled once in a process."""
-    found = _known.get(id(grammar))
-    if found is None:
-        found = _known[id(grammar)] = (grammar, Wording(grammar))
-    return found[1]
+def wording_of(grammar: str | Grammar) -> Wording:
+    """The compiled grammar; those of `GRAMMARS` are compiled once in a process."""
+    return _published(grammar) if isinstance(grammar, str) else Wording(grammar)
+
+
+@cache
+def _published(name: str) -> Wording:
+    return Wording(GRAMMARS[name])
 
 
 def _say(pieces: list[Piece], state: "State", bound: Bound) -> str:
