@@ -40,3 +40,11 @@ def test_redo_drops_a_stage_and_what_follows(tmp_path):
 def test_a_stage_that_has_not_run_is_named(tmp_path):
     with pytest.raises(StoreError, match="run import first"):
         RunFolder(tmp_path, Recipe()).settings("import")
+
+
+def test_a_cheap_stage_is_done_again_under_new_settings(tmp_path):
+    folder = RunFolder(tmp_path, Recipe())
+    folder.begin("plan", 1)
+    folder.finish("plan")
+    assert not folder.begin("plan", 1, cheap=True)
+    assert folder.begin("plan", 2, cheap=True)

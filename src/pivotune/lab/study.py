@@ -20,7 +20,7 @@ from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
 from pivotune.pipeline.summary import Summary
-from pivotune.train.trainer import TrainResult
+from pivotune.pipeline.training import Training
 
 
 class StudyConfig(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def _at(name: str, rate: float) -> str:
 
 
 def _best_score(checkpoints: Path) -> float:
-    score = read_json(checkpoints / "result.json", TrainResult).best_score
+    score = read_json(checkpoints / "result.json", Training).best_score
     if score is None:
         raise RecipeError(
             "a study chooses rates by validation games", fix="set evaluate.validation_games"

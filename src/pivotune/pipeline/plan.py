@@ -112,7 +112,7 @@ class _Pilot(msgspec.Struct, frozen=True):
 def plan(run: Run) -> None:
     """Write `plan.json` and say it; raises `PreflightError` where the run would be wasted."""
     recipe = run.recipe
-    if not run.folder.begin("plan", (run.folder.settings("import"), recipe)):
+    if not run.folder.begin("plan", (run.folder.settings("import"), recipe), cheap=True):
         return
     policy = open_base(recipe)
     candidates = training_candidates(run, open_sampler(policy))

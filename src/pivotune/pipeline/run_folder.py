@@ -59,11 +59,14 @@ class RunFolder:
         )
         write_atomic(path / "recipe.toml", msgspec.toml.encode(recipe))
 
-    def begin(self, stage: str, settings: Any) -> bool:
-        """Whether the stage (or `stage/part`) still has work to do under these settings."""
+    def begin(self, stage: str, settings: Any, *, cheap: bool = False) -> bool:
+        """Whether the stage (or `stage/part`) still has work to do under these settings.
+
+        A `cheap` stage, on which no other is built, is simply done again under new settings.
+        """
         key = content_hash(settings)
         mark = self.marks.get(stage)
-        if mark is None:
+        if mark is None or (cheap and mark.settings != key):
             self._mark(stage, StageMark(key, done=False))
             return True
         if mark.settings != key:

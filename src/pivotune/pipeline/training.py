@@ -27,12 +27,22 @@ from pivotune.pipeline.traces import is_validation
 from pivotune.train.losses import LossConfig
 from pivotune.train.objective import Materials, Objective
 from pivotune.train.objectives import load_objective
-from pivotune.train.trainer import Metrics, TrainConfig, TrainResult, Validation, train
+from pivotune.train.trainer import Metrics, TrainConfig, Validation, train
 from pivotune.turns.candidates import is_expert
 from pivotune.turns.rollout import EpisodeLimits
 
 REPLAY_ITEMS = 2000
 """Items to replay from: enough that a run of the default length repeats few."""
+
+
+class Training(msgspec.Struct, frozen=True):
+    """A trained method: the folder of its policy, the best validation, and costs by phase."""
+
+    steps: int
+    policy: str
+    best_step: int | None
+    best_score: float | None
+    costs: dict[str, Cost]
 
 
 def train_methods(run: Run) -> None:
@@ -64,21 +74,25 @@ def train_method(run: Run, name: str, method: Method) -> None:
             on_step=on_step,
             evaluate=partial(validate, run, sampler),
         )
-    write_json(folder / "result.json", _relative(result, folder))
+    # Run folders can be moved: the policy's place is kept relative to the method's folder.
+    policy_folder = str(result.policy.relative_to(folder))
+    write_json(
+        folder / "result.json",
+        Training(result.steps, policy_folder, result.best_step, result.best_score, result.costs),
+    )
     best = "" if result.best_score is None else f", best validation {result.best_score:.1%}"
     run.watch.say(f"{name}: {result.steps} steps{best} (after step {result.best_step})")
     run.folder.finish(stage, sum(result.costs.values(), Cost()))
 
 
-def _relative(result: TrainResult, folder: Path) -> TrainResult:
-    """Run folders can be moved: the policy's path is kept relative to the method's folder."""
-    return msgspec.structs.replace(result, policy=result.policy.relative_to(folder))
+def read_training(run: Run, name: str) -> Training:
+    """What became of a method; raises `StoreError` before it is trained."""
+    return read_json(run.folder.checkpoints(name) / "result.json", Training)
 
 
 def trained_policy(run: Run, name: str) -> Path:
-    """The folder of a method's policy; raises `StoreError` before it is trained."""
-    folder = run.folder.checkpoints(name)
-    return folder / read_json(folder / "result.json", TrainResult).policy
+    """The folder of a method's policy."""
+    return run.folder.checkpoints(name) / read_training(run, name).policy
 
 
 def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
