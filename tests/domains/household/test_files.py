@@ -156,7 +156,18 @@ def test_a_damaged_file_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"pddl_domain": 3}', b'{"format":"x"}', b"null"]
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"pddl_domain": 3}',
+        b'{"format":"x"}',
+        b"null",
+        b'{"x":' + b"[" * 99_999,
+    ],
+    ids=range(8),
 )
 def test_a_foreign_file_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "game.tw-pddl"

@@ -152,6 +152,21 @@ def _kind(identifier: str) -> str:
     return kind + "basin" if "basin" in identifier else kind
 
 
+def rewritten(game: Game, task: str | None = None) -> Game:
+    """The game under ALFWorld 0.4.2: "move X to Y" for "put X in/on Y", and the command `help`.
+
+    ALFWorld draws the task's wording anew when it rewrites a game: `task` gives it where it is
+    known.
+    """
+    return msgspec.structs.replace(
+        game,
+        grammar="move",
+        has_help=True,
+        cleaners=("sinkbasin",),
+        task=game.task if task is None else task,
+    )
+
+
 def to_json(game: Game) -> bytes:
     """The game in our own compact format (one JSON object)."""
     return msgspec.json.encode({"format": FORMAT, "game": game})
@@ -161,7 +176,7 @@ def from_json(data: bytes, where: str) -> Game:
     """Read `to_json`'s format. DataError names `where` and the damaged place."""
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
             f"not a household game: {error}",
             where=where,

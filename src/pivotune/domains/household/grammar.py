@@ -140,7 +140,7 @@ def _read_rules(block: str, where: str) -> dict[str, Rule]:
             name: tuple((_squeeze(item.get("condition", "")), item["rhs"]) for item in items)
             for name, items in raw.items()
         }
-    except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"damaged grammar rules: {error!r}",
             where=where,

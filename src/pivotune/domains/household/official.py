@@ -323,7 +323,7 @@ def read_official(data: bytes, path: Path) -> Game:
     where = str(path)
     try:
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
             f"not an ALFWorld game file: {error}",
             where=where,
