@@ -5,7 +5,18 @@ from typing import Any, NamedTuple
 
 from pivotune.core.errors import DataError
 from pivotune.core.types import Trajectory
-from pivotune.ingest import household_expert, openai_chat
+from pivotune.ingest import (
+    atif,
+    hermes,
+    household_expert,
+    nemo_gym,
+    openai_chat,
+    openai_responses,
+    react_text,
+    sharegpt,
+    swe_agent,
+    tau_bench,
+)
 from pivotune.ingest.messages import Draft, RefusalError
 
 
@@ -18,6 +29,14 @@ class Dialect(NamedTuple):
 
 DIALECTS: dict[str, Dialect] = {
     "household_expert": Dialect(household_expert.recognise, household_expert.convert),
+    "nemo_gym": Dialect(nemo_gym.recognise, nemo_gym.convert),
+    "openai_responses": Dialect(openai_responses.recognise, openai_responses.convert),
+    "tau_bench": Dialect(tau_bench.recognise, tau_bench.convert),
+    "swe_agent": Dialect(swe_agent.recognise, swe_agent.convert),
+    "atif": Dialect(atif.recognise, atif.convert),
+    "sharegpt": Dialect(sharegpt.recognise, sharegpt.convert),
+    "hermes": Dialect(hermes.recognise, hermes.convert),
+    "react_text": Dialect(react_text.recognise, react_text.convert),
     "openai_chat": Dialect(openai_chat.recognise, openai_chat.convert),
 }
 

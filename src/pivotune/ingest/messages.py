@@ -82,6 +82,13 @@ def read_text(content: Any, where: str) -> tuple[str, str]:
     return "".join(text), "".join(thinking)
 
 
+def read_result(content: Any, where: str) -> str:
+    """A tool's result as text; an object that is no content part is written as JSON."""
+    if isinstance(content, Mapping) and "type" not in content:
+        return json.dumps(content, ensure_ascii=False)
+    return read_text(content, where)[0]
+
+
 def split_thinking(content: str) -> tuple[str, str]:
     """Content without a leading closed think block, and what the block holds."""
     start = content.lstrip()

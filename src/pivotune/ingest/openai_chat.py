@@ -16,6 +16,7 @@ from pivotune.ingest.messages import (
     note_missing_tools,
     read_call,
     read_name,
+    read_result,
     read_reward,
     read_text,
     read_tools,
@@ -110,13 +111,16 @@ def _read_message(row: Any, specs: dict[str, ToolSpec], draft: Draft, where: str
     if not isinstance(row, dict):
         raise RefusalError("message that is not an object", f"{where}: {type(row).__name__}")
     role = known_role(row.get("role"), ROLES, where)
-    content, thinking = read_text(row.get("content"), where)
     if role == "tool":
         return Message(
-            role, content, tool_call_id=row.get("tool_call_id") or "", name=row.get("name") or ""
+            role,
+            read_result(row.get("content"), where),
+            tool_call_id=read_name(row, "tool_call_id"),
+            name=read_name(row, "name"),
         )
+    content, thinking = read_text(row.get("content"), where)
     if role != "assistant":
-        return Message(role, content, name=row.get("name") or "")
+        return Message(role, content, name=read_name(row, "name"))
     if not thinking:
         thinking = read_name(row, "reasoning_content", "reasoning", "thinking")
     if not thinking:

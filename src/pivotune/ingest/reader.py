@@ -102,15 +102,13 @@ class TraceReader:
             report.note("id used before, suffix added", where, name)
             name = f"{name}~{times}"
         turns = len(split_turns(trajectory))
+        reward = trajectory.reward
         for counts in (report, file):
             counts.trajectories += 1
             counts.turns += turns
-        if trajectory.reward is None:
-            report.unknown += 1
-        elif trajectory.reward >= 1:
-            report.succeeded += 1
-        else:
-            report.failed += 1
+            counts.unknown += reward is None
+            counts.succeeded += reward is not None and reward >= 1
+            counts.failed += reward is not None and reward < 1
         return msgspec.structs.replace(trajectory, id=name, source=source)
 
     def _refuse(self, reason: str, where: str, detail: str) -> None:

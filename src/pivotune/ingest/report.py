@@ -27,7 +27,23 @@ class FileReport(msgspec.Struct):
     rows: int = 0
     trajectories: int = 0
     turns: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    unknown: int = 0
     refused: dict[str, Finding] = msgspec.field(default_factory=dict)
+
+    def line(self) -> str:
+        """The file in one line."""
+        outcome = (
+            f"{self.succeeded} of {self.trajectories} succeeded"
+            if self.unknown < self.trajectories
+            else "outcome not recorded"
+        )
+        refused = sum(finding.count for finding in self.refused.values())
+        return (
+            f"{self.path}: {self.trajectories} trajectories, {self.turns} turns, {outcome}, "
+            f"{refused} of {self.rows} rows refused [{self.dialect or 'none'}: {self.why}]"
+        )
 
 
 class ImportReport(msgspec.Struct):
@@ -86,11 +102,7 @@ class ImportReport(msgspec.Struct):
             f"outcomes: {self.succeeded} succeeded, {self.failed} failed, "
             f"{self.unknown} not recorded",
         ]
-        lines += [
-            f"{file.path}: {file.trajectories} trajectories, {file.turns} turns, "
-            f"{file.rows - file.trajectories} rows not used [{file.dialect or 'none'}: {file.why}]"
-            for file in self.files
-        ]
+        lines += [file.line() for file in self.files]
         for title, findings in (("refused", self.refused), ("note", self.notes)):
             lines += [
                 f"{title}: {reason}: {finding.count}, first at {finding.where}: {finding.detail}"

@@ -2,17 +2,18 @@
 
 from pivotune.core.types import Trajectory, Turn
 
-ONLY_LAST_TURN = "only_last_turn"
+CONTEXT_MESSAGES = "context_messages"
 
 
 def split_turns(trajectory: Trajectory) -> list[Turn]:
     """Candidates in order; the state of each is every message before it, thinking included.
 
-    A single-step row says in its meta that only its last message is a candidate: what stands
-    before it is the history that the row was cut from, and other rows hold those turns.
+    `context_messages` in the meta says how many leading messages are context only: the history
+    that a single-step row was cut from (other rows hold its turns), or a demonstration.
     """
+    context = trajectory.meta.get(CONTEXT_MESSAGES, 0)
     positions = [i for i, message in enumerate(trajectory.messages) if message.role == "assistant"]
-    turns = [
+    return [
         Turn(
             id=f"{trajectory.id}#{index}",
             trajectory_id=trajectory.id,
@@ -24,5 +25,5 @@ def split_turns(trajectory: Trajectory) -> list[Turn]:
             meta=trajectory.meta,
         )
         for index, position in enumerate(positions)
+        if position >= context
     ]
-    return turns[-1:] if trajectory.meta.get(ONLY_LAST_TURN) else turns
