@@ -23,7 +23,7 @@ from pivotune.lab.rendering import Hint, conversation_tree
 from pivotune.models.chat import ChatFormat
 from pivotune.models.trees import path_ids
 
-CONFIG = MixtureConfig(games=2, hints=2, judged=1, items=2)
+CONFIG = MixtureConfig(games=2, hints=2, judge_every=2, items=2)
 CERTAIN = Doubts(*[0.0] * 8)
 
 

@@ -28,21 +28,20 @@ from pivotune.models.sampler import TorchSampler
 from pivotune.train.objective import Collected, Stateless
 from pivotune.train.trainer import TrainConfig, TrainResult, train
 
-_TOKENIZER_STEPS = 100
-"""Steps of the mixture whose texts the tokenizer learns from."""
-
-
 class BaseConfig(msgspec.Struct, frozen=True):
     """What a base model is made of; the defaults made the one that is shipped."""
 
     mixture: MixtureConfig = MixtureConfig()
     shape: ModelShape = ModelShape()
     vocabulary: int = 1024
-    steps: int = 1200
-    learning_rate: float = 3e-3
+    tokenizer_steps: int = 200
+    """Steps of the mixture whose texts the tokenizer learns from."""
+    steps: int = 2000
+    learning_rate: float = 6e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01
     token_budget: int = 4096
+    checkpoint_every: int = 50
 
 
 class BaseCard(msgspec.Struct, frozen=True):
@@ -79,7 +78,7 @@ def train_base(
     """Train from nothing, or go on where `out` stopped."""
     mixture = msgspec.structs.replace(config.mixture, seed=seed)
     if not (out / "tokenizer" / "tokenizer_config.json").exists():
-        texts = mixture_texts(mixture, _TOKENIZER_STEPS)
+        texts = mixture_texts(mixture, config.tokenizer_steps)
         save_tokenizer(train_tokenizer(texts, config.vocabulary), out / "tokenizer")
     policy = fresh_policy(config.shape, out / "tokenizer", seed)
     settings = TrainConfig(
@@ -91,7 +90,7 @@ def train_base(
         betas=(0.9, 0.95),
         weight_decay=config.weight_decay,
         token_budget=config.token_budget,
-        checkpoint_every=50,
+        checkpoint_every=config.checkpoint_every,
     )
     objective = MixtureObjective(policy.chat, mixture)
     return train(policy, objective, settings, out / "run", on_step=on_step)
@@ -99,10 +98,10 @@ def train_base(
 
 def build_base(
     out: Path,
-    config: BaseConfig = BaseConfig(),
+    config: BaseConfig,
     *,
     seed: int = 0,
-    measure: MeasureConfig = MeasureConfig(),
+    measure: MeasureConfig,
     on_step: Callable[[dict[str, Any]], None] | None = None,
 ) -> BaseCard:
     """Train, measure, and write `out/model` with its card."""

@@ -44,16 +44,16 @@ class MixtureConfig(msgspec.Struct, frozen=True):
     """One training step's worth.
 
     games: household games. doubts: how unsure their player is. hints: hinted turns in each
-    game. judged: short games to judge. items: items of each skill. context_weight: weight of
-    tokens that the assistant did not write (its own have 1).
+    game. judge_every: steps from one judged game to the next. items: items of each skill.
+    context_weight: weight of tokens that the assistant did not write (its own have 1).
     """
 
     seed: int = 0
-    games: int = 6
+    games: int = 3
     doubts: Doubts = Doubts()
     hints: int = 1
-    judged: int = 1
-    items: int = 10
+    judge_every: int = 2
+    items: int = 5
     context_weight: float = 0.1
 
 
@@ -104,8 +104,8 @@ def draw_conversations(config: MixtureConfig, step: int) -> Iterator[Conversatio
     rng = random.Random(derive_seed(config.seed, "mixture", step))
     for number in range(config.games):
         yield _household(config, FIRST_GAME + step * config.games + number, rng)
-    for number in range(config.judged):
-        task = generated_task(FIRST_GAME + step * config.judged + number, "train")
+    if step % config.judge_every == 0:
+        task = generated_task(FIRST_GAME + step, "train")
         yield Conversation("judging", judging_messages(task, config.doubts, config.seed + 1))
     for name in SKILLS:
         for _ in range(config.items):

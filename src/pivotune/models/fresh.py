@@ -20,6 +20,8 @@ class ModelShape(msgspec.Struct, frozen=True):
     intermediate: int = 480
     context: int = 2048
     rope_theta: float = 10_000.0
+    init_std: float = 0.06
+    """The usual 0.02 is meant for wide models: narrow ones learn from it at half the speed."""
 
 
 def fresh_policy(shape: ModelShape, tokenizer_folder: Path, seed: int) -> Policy:
@@ -37,6 +39,7 @@ def fresh_policy(shape: ModelShape, tokenizer_folder: Path, seed: int) -> Policy
         max_position_embeddings=shape.context,
         rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
         tie_word_embeddings=True,
+        initializer_range=shape.init_std,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
