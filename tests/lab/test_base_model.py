@@ -31,7 +31,8 @@ def test_fresh_weights_depend_on_the_seed_only(tokenizer_folder: Path) -> None:
     one, same, other = (fresh_policy(SMALL.shape, tokenizer_folder, seed) for seed in (1, 1, 2))
     assert torch.equal(state, torch.random.get_rng_state())
     assert one.hash == same.hash != other.hash
-    assert one.model.get_input_embeddings().weight is one.model.get_output_embeddings().weight
+    model: Any = one.model
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
 
 
 def test_a_build_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from collections import Counter
 
+import msgspec
 import numpy as np
 
 from pivotune.core.types import Message, Task
@@ -24,7 +25,7 @@ from pivotune.models.chat import ChatFormat
 from pivotune.models.trees import path_ids
 
 CONFIG = MixtureConfig(games=2, hints=2, judge_every=2, items=2)
-CERTAIN = Doubts(*[0.0] * 8)
+CERTAIN = msgspec.convert(dict.fromkeys(Doubts.__struct_fields__, 0.0), Doubts)
 
 
 def test_a_step_is_a_function_of_config_and_step(chat: ChatFormat) -> None:
@@ -156,7 +157,7 @@ def test_a_player_without_doubts_makes_no_mistakes_and_wins() -> None:
 
 
 def test_doubts_belong_to_their_moments() -> None:
-    only = Doubts(*[0.0] * 4, 1.0, 0.0, 0.0, 0.0)  # treat
+    only = msgspec.structs.replace(CERTAIN, treat=1.0)
     plain = [generated_task(game, "train") for game in range(40)]
     for task in plain:
         played = play_unsurely(task, only, SHOWN, 0)
