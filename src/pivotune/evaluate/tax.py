@@ -1,0 +1,264 @@
+"""The Sharpening Tax: what post-training took from the base model's headroom.
+
+In: tallies of a base model and of any number of post-trained ones on the same tasks. Out: one
+`TaxComparison` a model, over the tasks that both have, by paired bootstrap over tasks.
+
+    Tax_A(K) = A_base(K) - A_post(K),  Tax_S(K) = S_base(K) - S_post(K)
+
+Positive: headroom was lost. See `metrics` for A, S and the coverage curve C(k).
+
+Shape letters: U distinct rows of counts, K budgets, R resamples, P pairs of models.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from scipy.stats import rankdata
+
+from pivotune.core.errors import DataError
+from pivotune.core.estimate import Estimate
+from pivotune.core.tally import Tally
+from pivotune.evaluate.intervals import (
+    BOOTSTRAP,
+    RESAMPLES,
+    Floats,
+    Ints,
+    Resamples,
+    bootstrap_estimate,
+    percentile_interval,
+    resample_tasks,
+)
+from pivotune.evaluate.metrics import (
+    Classes,
+    Curve,
+    Tallies,
+    class_of,
+    classify,
+    crossover,
+    headroom_area,
+    headroom_share,
+    paired_rows,
+    pass_at_rows,
+    why_share_undefined,
+)
+
+CONVENTION = (
+    "pass@k = 1 - C(n-c, k)/C(n, k), mean over the tasks both models have; "
+    "Tax = base - post, positive = headroom lost; "
+    f"paired {BOOTSTRAP}"
+)
+CLASS_NAMES = ("always", "given compute", "never")
+
+
+class CoverageScores(msgspec.Struct, frozen=True):
+    """One model's curve and what follows from it."""
+
+    curve: Curve
+    area: Estimate
+    share: Estimate
+    classes: Classes
+
+
+class Crossover(msgspec.Struct, frozen=True):
+    """k* with its interval over resamples; None stands for "not within K"."""
+
+    value: int | None
+    low: int | None
+    high: int | None
+
+
+class TaxComparison(msgspec.Struct, frozen=True):
+    """A post-trained model against its base, at a budget of K rollouts a task.
+
+    `gain[k-1]` is post's coverage minus base's at k rollouts, so its sign says which model a
+    router should pick at each budget. `moves[i][j]` counts tasks that went from class i to
+    class j, in the order always, given compute, never.
+    """
+
+    name: str
+    k: int
+    tasks: int
+    left_out: tuple[str, ...]
+    base: CoverageScores
+    post: CoverageScores
+    tax_area: Estimate
+    tax_share: Estimate
+    crossover: Crossover
+    gain: tuple[Estimate, ...]
+    moves: tuple[tuple[int, int, int], ...]
+    convention: str = CONVENTION
+
+
+def compare_tax(
+    base: Tallies, posts: Mapping[str, Tallies], k: int, seed: int = 0
+) -> tuple[TaxComparison, ...]:
+    """Each post-trained model against the base, at K = k."""
+    return tuple(_compare(name, base, post, k, seed) for name, post in posts.items())
+
+
+def _compare(name: str, base: Tallies, post: Tallies, k: int, seed: int) -> TaxComparison:
+    rows_TC, left_out = paired_rows(base, post, k)
+    if not len(rows_TC):
+        raise DataError(
+            f"no task has {k} rollouts of both the base and {name!r}",
+            got=f"{len(base)} tasks of the base, {len(post)} of {name!r}",
+            fix="evaluate both on the same tasks with at least K rollouts, or choose a smaller K",
+        )
+    missing = set(left_out)
+    used = [task for task in base if task not in missing]
+    draws = resample_tasks(rows_TC, seed)
+    base_UK, post_UK = (_side_curves(draws, side, k) for side in (0, 2))
+    base_K, post_K = draws.share_U @ base_UK, draws.share_U @ post_UK
+    base_RK, post_RK = draws.shares_RU @ base_UK, draws.shares_RU @ post_UK
+    return TaxComparison(
+        name,
+        k,
+        draws.tasks,
+        left_out,
+        _scores(base_K, base_RK, {task: base[task] for task in used}, left_out),
+        _scores(post_K, post_RK, {task: post[task] for task in used}, left_out),
+        _difference(headroom_area, (base_K, base_RK), (post_K, post_RK), draws.tasks),
+        _difference(headroom_share, (base_K, base_RK), (post_K, post_RK), draws.tasks),
+        _crossover((base_K, base_RK), (post_K, post_RK)),
+        _gains(post_K - base_K, post_RK - base_RK, draws.tasks),
+        class_moves([base[task] for task in used], [post[task] for task in used]),
+    )
+
+
+def _side_curves(draws: Resamples, column: int, k: int) -> Floats:
+    return pass_at_rows(draws.rows_UC[:, column], draws.rows_UC[:, column + 1], k)
+
+
+def _scores(
+    curve_K: Floats, curves_RK: Floats, tallies: Tallies, left_out: tuple[str, ...]
+) -> CoverageScores:
+    low_K, high_K = percentile_interval(curves_RK)
+    tasks = len(tallies)
+    curve = Curve(
+        CONVENTION,
+        tuple(curve_K.tolist()),
+        tuple(low_K.tolist()),
+        tuple(high_K.tolist()),
+        tasks,
+        left_out,
+    )
+    area = bootstrap_estimate(float(headroom_area(curve_K)), headroom_area(curves_RK), tasks)
+    why = why_share_undefined(curve_K)
+    share = (
+        Estimate.undefined(why, tasks)
+        if why
+        else bootstrap_estimate(float(headroom_share(curve_K)), headroom_share(curves_RK), tasks)
+    )
+    return CoverageScores(curve, area, share, classify(tallies))
+
+
+def _difference(
+    score: Callable[[Floats], Floats],
+    base: tuple[Floats, Floats],
+    post: tuple[Floats, Floats],
+    tasks: int,
+) -> Estimate:
+    """Base's score minus post's, each side given as its curve and its resampled curves."""
+    value = float(score(base[0]) - score(post[0]))
+    if np.isnan(value):
+        why = [why_share_undefined(curve_K) for curve_K in (base[0], post[0])]
+        sides = [
+            f"{side}: {text}" for side, text in zip(("base", "post"), why, strict=True) if text
+        ]
+        return Estimate.undefined("; ".join(sides), tasks)
+    return bootstrap_estimate(value, score(base[1]) - score(post[1]), tasks)
+
+
+def _crossover(base: tuple[Floats, Floats], post: tuple[Floats, Floats]) -> Crossover:
+    """k* and its 95 % interval; resamples in which it is not reached sort above all others."""
+    found = [crossover(b_K, p_K) for b_K, p_K in zip(base[1], post[1], strict=True)]
+    beyond = len(base[0]) + 1
+    ordered = sorted(beyond if k is None else k for k in found)
+    low, high = ordered[int(0.025 * RESAMPLES)], ordered[int(0.975 * RESAMPLES) - 1]
+    return Crossover(
+        crossover(base[0], post[0]),
+        None if low == beyond else low,
+        None if high == beyond else high,
+    )
+
+
+def _gains(gain_K: Floats, gain_RK: Floats, tasks: int) -> tuple[Estimate, ...]:
+    low_K, high_K = percentile_interval(gain_RK)
+    rows = zip(gain_K.tolist(), low_K.tolist(), high_K.tolist(), strict=True)
+    return tuple(Estimate(value, low, high, tasks, method=BOOTSTRAP) for value, low, high in rows)
+
+
+def class_moves(base: Sequence[Tally], post: Sequence[Tally]) -> tuple[tuple[int, int, int], ...]:
+    """How many tasks went from each class (row) to each class (column)."""
+    pairs = Counter(
+        (class_of(before), class_of(after)) for before, after in zip(base, post, strict=True)
+    )
+    always, some, never = CLASS_NAMES
+    return tuple(
+        (pairs[name, always], pairs[name, some], pairs[name, never]) for name in CLASS_NAMES
+    )
+
+
+def forecast_tax(
+    base: Tallies,
+    posts: Mapping[str, Tallies],
+    cheap_k: int = 8,
+    full_k: int = 32,
+    seed: int = 0,
+) -> Estimate:
+    """Does a cheap Tax_S rank models as the full one does? Spearman's rank correlation.
+
+    Tax_S(cheap_k) of each model on one half of the tasks against Tax_S(full_k) on the other
+    half. The value is the mean over random halves; the interval takes in the halves and a
+    resample of the tasks in each half, for this set of models. At least three models are needed.
+    """
+    if len(posts) < 3:
+        return Estimate.undefined(f"a rank correlation needs three models, got {len(posts)}")
+    tasks = [
+        task
+        for task in base
+        if all(task in side and side[task].n >= full_k for side in (base, *posts.values()))
+    ]
+    left_out = len(base) - len(tasks)
+    if len(tasks) < 2:
+        return Estimate.undefined(
+            f"no two tasks have {full_k} rollouts everywhere", left_out=left_out
+        )
+    sides = [[side[task] for task in tasks] for side in (base, *posts.values())]
+    curves_PTK = np.stack([_task_curves(side, full_k) for side in sides])
+    rng = np.random.default_rng(seed)
+    halves, resampled = [], []
+    for _ in range(RESAMPLES):
+        order_T = rng.permutation(len(tasks))
+        half = (order_T[: len(tasks) // 2], order_T[len(tasks) // 2 :])
+        drawn = tuple(rng.choice(part_T, len(part_T)) for part_T in half)
+        halves.append(_half_against_half(curves_PTK, half[0], half[1], cheap_k))
+        resampled.append(_half_against_half(curves_PTK, drawn[0], drawn[1], cheap_k))
+    defined = np.array(halves)[~np.isnan(halves)]
+    if not len(defined):
+        return Estimate.undefined("the models' taxes do not differ", len(tasks), left_out)
+    value = float(defined.mean())
+    return bootstrap_estimate(value, np.array(resampled), len(tasks), left_out)
+
+
+def _task_curves(tallies: Sequence[Tally], k: int) -> Floats:
+    counts = np.array([(tally.successes, tally.n) for tally in tallies], dtype=np.int64)
+    return pass_at_rows(counts[:, 0], counts[:, 1], k)
+
+
+def _half_against_half(curves_PTK: Floats, cheap_T: Ints, full_T: Ints, cheap_k: int) -> float:
+    cheap_P = headroom_share(curves_PTK[:, cheap_T, :cheap_k].mean(axis=1))
+    full_P = headroom_share(curves_PTK[:, full_T].mean(axis=1))
+    return rank_correlation(cheap_P[0] - cheap_P[1:], full_P[0] - full_P[1:])
+
+
+def rank_correlation(x: Floats, y: Floats) -> float:
+    """Spearman's coefficient; NaN when either side is constant or has an undefined value."""
+    if np.isnan(x).any() or np.isnan(y).any():
+        return float("nan")
+    ranks_x, ranks_y = rankdata(x), rankdata(y)
+    if np.ptp(ranks_x) == 0 or np.ptp(ranks_y) == 0:
+        return float("nan")
+    return float(np.corrcoef(ranks_x, ranks_y)[0, 1])
