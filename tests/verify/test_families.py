@@ -79,6 +79,8 @@ def test_text_threshold() -> None:
     assert reward(TextVerifier(TextConfig(threshold=0.76)), say("abcd"), say("abxd")) == 0.0
     assert reward(TextVerifier(TextConfig(ignore_case=True)), say("Paris"), say("paris")) == 1.0
     assert reward(TextVerifier(), say("x"), say("")) == 0.0
+    mug, cup = say("take mug 1 from countertop 1"), say("take cup 1 from countertop 1")
+    assert reward(TextVerifier(), mug, cup) == 0.0
     assert reward(TextVerifier(), calls(("f", {})), calls(("f", {}))) is None
 
 

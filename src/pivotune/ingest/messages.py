@@ -91,6 +91,8 @@ def read_result(content: Any, where: str) -> str:
 
 def split_thinking(content: str) -> tuple[str, str]:
     """Content without a leading closed think block, and what the block holds."""
+    if THINK_CLOSE not in content:
+        return content, ""
     start = content.lstrip()
     if not start.startswith(THINK_OPEN):
         return content, ""

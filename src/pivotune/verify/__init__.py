@@ -6,6 +6,7 @@ from pivotune.verify.command import CommandConfig, CommandVerifier
 from pivotune.verify.compare import FieldRule
 from pivotune.verify.compose import AllOf, AnyOf, FirstOf, Weighted, safely
 from pivotune.verify.schema import SchemaConfig, SchemaVerifier
+from pivotune.verify.selftest import KindReport, Mistake, SelftestReport, selftest
 from pivotune.verify.strict import StrictVerifier
 from pivotune.verify.text import TextConfig, TextVerifier, text_similarity
 from pivotune.verify.tool_call import ToolCallConfig, ToolCallVerifier
@@ -20,8 +21,11 @@ __all__ = [
     "CommandVerifier",
     "FieldRule",
     "FirstOf",
+    "KindReport",
+    "Mistake",
     "SchemaConfig",
     "SchemaVerifier",
+    "SelftestReport",
     "StrictVerifier",
     "TextConfig",
     "TextVerifier",
@@ -32,5 +36,6 @@ __all__ = [
     "as_completion",
     "build_verifier",
     "safely",
+    "selftest",
     "text_similarity",
 ]

@@ -18,9 +18,13 @@ from pivotune.verify.strings import normalise
 
 
 class TextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`threshold` of the similarity, 1 for equal after normalisation."""
+    """`threshold` of the similarity; 1, the default, asks for equality after normalisation.
 
-    threshold: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9
+    Below 1, short commands are not told apart: `take mug 1 from countertop 1` is similar to
+    `take cup 1 from countertop 1` by 0.93.
+    """
+
+    threshold: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     ignore_case: bool = False
 
 
@@ -46,7 +50,7 @@ class TextVerifier:
         if similarity >= self.config.threshold:
             return accept(say_repairs(completion), similarity=similarity)
         return reject(
-            f"similar by {similarity:.3f}, below {self.config.threshold}", similarity=similarity
+            f"similar by {similarity:.3f}, below {self.config.threshold:g}", similarity=similarity
         )
 
 
