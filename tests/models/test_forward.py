@@ -108,13 +108,39 @@ def test_trunks_without_branches_equal_plain_rows() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_chunks_and_recomputation_change_nothing(path: Path) -> None:
     trees = [group(20, [6, 3, 6]), group(9, [4, 4], attach=7, seed=1)]
-    model = tiny_model("qwen3", vocabulary=VOCABULARY).train()
+    model = tiny_model("qwen3", vocabulary=VOCABULARY)
     expected = gradients(model, trees, path=path)
     for options in ({"chunk": 4}, {"recompute": True}, {"chunk": 5, "recompute": True}):
         changed = gradients(model, trees, path=path, **options)
         for value, other in zip(expected, changed, strict=True):
             torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-6)
-    assert not any(layer.gradient_checkpointing for layer in model.model.layers)
+    assert not any(x.gradient_checkpointing or x.training for x in model.model.layers)
+
+
+def saved_bytes(model: Any, trees: list[TokenTree], **options: Any) -> int:
+    """Bytes that the backward pass keeps, weights apart."""
+    kept: dict[int, int] = {}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = token_logprobs(model, trees, **options)
+    assert result.logprobs.requires_grad
+    return sum(kept.values())
+
+
+def test_recomputation_and_chunks_keep_less() -> None:
+    trees = [group(60, [30] * 4)]
+    model = tiny_model("qwen3", vocabulary=VOCABULARY)
+    whole = saved_bytes(model, trees)
+    assert saved_bytes(model, trees, recompute=True) < whole / 4
+    # Logits of 120 tokens in float32, kept once with one chunk and never with several.
+    assert saved_bytes(model, trees, chunk=30) < whole - 120 * VOCABULARY * 4 / 2
 
 
 def test_entropies_carry_no_gradient_and_survive_chunks() -> None:

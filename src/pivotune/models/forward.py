@@ -154,8 +154,8 @@ def token_logprobs(
     """Log-probabilities of all live tokens of all trees, in one graph.
 
     `chunk` is the number of tokens whose logits are held at once. `recompute` keeps only the
-    layers' inputs and computes the rest again in the backward pass (activation checkpointing;
-    the model must be in training mode). The trees are taken as valid (see `validate_tree`).
+    layers' inputs and computes the rest again in the backward pass (activation checkpointing).
+    The trees are taken as valid (see `validate_tree`).
     Without a live token nothing is computed and `logprobs` has no gradient. Raises `ModelError`
     where `path` is "tree" and the model cannot take it (see `supports_trees`).
     """
@@ -251,19 +251,21 @@ def _recomputing(base: Any, wanted: bool, attention: str) -> Iterator[None]:
     """Activation checkpointing for one forward pass; the second one, during the backward pass,
     uses the same attention."""
     layers = [layer for layer in base.modules() if isinstance(layer, GradientCheckpointingLayer)]
-    already = any(layer.gradient_checkpointing for layer in layers)
-    if already or (wanted and not base.training):
+    if any(layer.gradient_checkpointing for layer in layers):
         raise ModelError(
-            "activation checkpointing must be left to this pass, in training mode",
+            "the model has activation checkpointing of its own on",
             where=type(base).__name__,
-            got="a model with checkpointing on" if already else "a model in evaluation mode",
-            fix="leave the model's own checkpointing off, call train() and ask for `recompute`",
+            expected="checkpointing left to this pass, which knows its attention",
+            fix="turn it off in the model and ask for `recompute`",
         )
     if not wanted:
         yield
         return
+    modes = [layer.training for layer in layers]
     for layer in layers:
-        layer.gradient_checkpointing = True
+        # transformers checkpoints layers in training mode only. This sets the layer, not what
+        # is in it, so dropout stays as it is.
+        layer.gradient_checkpointing = layer.training = True
         layer._gradient_checkpointing_func = partial(
             checkpoint,
             use_reentrant=False,
@@ -272,8 +274,8 @@ def _recomputing(base: Any, wanted: bool, attention: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for layer in layers:
-            layer.gradient_checkpointing = False
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.gradient_checkpointing, layer.training = False, mode
 
 
 def _apply_head(
