@@ -131,6 +131,7 @@ def test_commands_of_calls_replies_blocks_and_messages() -> None:
     assert reward(command, say(harness("ls\n")), say(harness("ls\n", "ls\n"))) == 0.0
     assert reward(command, say(harness(complete=True)), say(harness())) == 0.0
     assert reward(command, say("cat ./a/b"), say("cat a//b")) == 1.0
+    assert reward(command, say("Hello.\n# Total: 5"), say("Hello.\n# Total: 6")) == 0.0
     assert read_commands("```\na\n```\ntext\n```\nb\n```").commands == ("b",)
 
 

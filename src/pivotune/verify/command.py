@@ -21,6 +21,7 @@ from pivotune.verify.actions import (
 )
 from pivotune.verify.compare import FieldRule
 from pivotune.verify.shell import same_command
+from pivotune.verify.strings import normalise
 from pivotune.verify.tool_call import ToolCallConfig, ToolCallVerifier
 
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
@@ -60,16 +61,23 @@ class CommandVerifier:
         if len(expected.commands) != len(actual.commands):
             return reject(f"expected {len(expected.commands)} commands, got {len(actual.commands)}")
         for wanted, got in zip(expected.commands, actual.commands, strict=True):
-            if not same_command(wanted, got) or wanted.endswith("\n") != got.endswith("\n"):
+            prose = "\n" in wanted and expected.bare
+            same = normalise(wanted) == normalise(got) if prose else same_command(wanted, got)
+            if not same or wanted.endswith("\n") != got.endswith("\n"):
                 return reject(f"expected the command {wanted[:80]!r}, got {got[:80]!r}")
         return accept(say_repairs(completion))
 
 
 class Commands(msgspec.Struct, frozen=True):
-    """Commands of a message; keystrokes keep their last newline, which is the Enter key."""
+    """Commands of a message; keystrokes keep their last newline, which is the Enter key.
+
+    `bare` says that the whole message was taken. Of several lines it may be prose, in which a
+    heading would pass for a comment: such messages are compared as text.
+    """
 
     commands: tuple[str, ...]
     complete: bool = False
+    bare: bool = False
 
 
 def read_commands(content: str) -> Commands:
@@ -79,7 +87,7 @@ def read_commands(content: str) -> Commands:
     reply = _read_reply(inner)
     if reply is not None:
         return reply
-    return Commands((inner.strip() if blocks else content.strip(),))
+    return Commands((inner.strip(),), bare=not blocks)
 
 
 def _read_reply(text: str) -> Commands | None:
