@@ -125,7 +125,7 @@ def _binomial_ratios(part_U: Ints, n_U: Ints, k_max: int) -> Floats:
     """C(part, k) / C(n, k) for k = 1..k_max: running products of (part - i) / (n - i)."""
     i_K = np.arange(k_max, dtype=np.float64)
     factors_UK = (part_U[:, None] - i_K) / (n_U[:, None] - i_K)
-    ratios_UK: Floats = np.cumprod(np.maximum(factors_UK, 0.0), axis=1)
+    ratios_UK: Floats = np.cumprod(np.maximum(factors_UK, 0.0), axis=1, dtype=np.float64)
     return ratios_UK
 
 
@@ -343,7 +343,7 @@ def _mean_over_suites(
 
 
 def miss_rate(strict: Sequence[bool], functional: Sequence[bool]) -> Estimate:
-    """P(strict rejects | functional accepts) over the same actions; undefined without the latter."""
+    """P(strict rejects | functional accepts) over the same actions; undefined if none is."""
     rejected = [not by_strict for by_strict, ok in zip(strict, functional, strict=True) if ok]
     if not rejected:
         return Estimate.undefined("the functional verifier accepts nothing", left_out=len(strict))
