@@ -1,0 +1,128 @@
+"""Figures over all profiled turns: where the policy is undecided, and what it cannot say."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from pivotune.report.data import TurnPoint
+
+BINS = 8
+"""Bins of the mean reward over [0, 1]: one for every count of K = 8, the last one shared."""
+DEEPEST = 20
+"""Depths from here on are counted together."""
+KINDS = 12
+"""Kinds of action shown by name; rarer ones are counted together."""
+OTHER = "other kinds"
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """Turns that have something in common, how many of them are live, and how many chosen."""
+
+    name: str
+    turns: int
+    live: int
+    selected: int
+
+    @property
+    def live_share(self) -> float:
+        return self.live / self.turns
+
+
+class TurnFigures(msgspec.Struct, frozen=True):
+    """Counts over profiled turns; `histogram` of means in equal bins, `chosen_histogram` of the
+    selected ones; a turn whose rewards are all equal failed always or passed always."""
+
+    turns: int
+    selected: int
+    all_fail: int
+    live: int
+    all_pass: int
+    histogram: tuple[int, ...]
+    chosen_histogram: tuple[int, ...]
+    by_depth: tuple[Slice, ...]
+    by_kind: tuple[Slice, ...]
+
+
+def count_turns(points: Sequence[TurnPoint]) -> TurnFigures:
+    """All figures in one place, so that page and summary cannot differ."""
+    dead = [point for point in points if not point.live]
+    passed = sum(point.mean >= 0.5 for point in dead)
+    return TurnFigures(
+        turns=len(points),
+        selected=sum(point.selected for point in points),
+        all_fail=len(dead) - passed,
+        live=len(points) - len(dead),
+        all_pass=passed,
+        histogram=_histogram(points),
+        chosen_histogram=_histogram([point for point in points if point.selected]),
+        by_depth=_by_depth(points),
+        by_kind=_by_kind(points),
+    )
+
+
+def _histogram(points: Iterable[TurnPoint]) -> tuple[int, ...]:
+    counts = Counter(min(BINS - 1, int(point.mean * BINS)) for point in points)
+    return tuple(counts[i] for i in range(BINS))
+
+
+def _by_depth(points: Sequence[TurnPoint]) -> tuple[Slice, ...]:
+    groups: dict[int, list[TurnPoint]] = defaultdict(list)
+    for point in points:
+        groups[min(point.depth, DEEPEST)].append(point)
+    return tuple(
+        _slice(f"{depth + 1}{'+' if depth == DEEPEST else ''}", groups[depth])
+        for depth in sorted(groups)
+    )
+
+
+def _by_kind(points: Sequence[TurnPoint]) -> tuple[Slice, ...]:
+    groups: dict[str, list[TurnPoint]] = defaultdict(list)
+    for point in points:
+        groups[point.kind].append(point)
+    ordered = sorted(groups, key=lambda kind: (-len(groups[kind]), kind))
+    rest = [point for kind in ordered[KINDS:] for point in groups[kind]]
+    slices = [_slice(kind, groups[kind]) for kind in ordered[:KINDS]]
+    return (*slices, _slice(OTHER, rest)) if rest else tuple(slices)
+
+
+def _slice(name: str, points: Sequence[TurnPoint]) -> Slice:
+    return Slice(
+        name,
+        len(points),
+        sum(point.live for point in points),
+        sum(point.selected for point in points),
+    )
+
+
+def advise(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str]:
+    """What the counts suggest doing next, in plain words; empty where nothing stands out."""
+    samples = sum(outcomes.values())
+    lines = []
+    broken = sum(outcomes.get(name, 0) for name in ("malformed", "empty"))
+    if samples and broken > samples / 4:
+        lines.append(
+            f"{broken / samples:.0%} of the samples could not be read as an action. Warm the "
+            "policy up with a short SFT on the traces, or check the chat template."
+        )
+    if samples and outcomes.get("truncated", 0) > samples / 20:
+        lines.append(
+            f"{outcomes['truncated'] / samples:.0%} of the samples hit the token limit. Raise "
+            "profile.max_tokens."
+        )
+    if samples and outcomes.get("no_call", 0) > samples / 4:
+        lines.append(
+            f"{outcomes['no_call'] / samples:.0%} of the samples talk where a tool call was "
+            "expected. Check that the tools reach the prompt."
+        )
+    if figures.turns and figures.all_fail > figures.turns / 2:
+        lines.append(
+            f"{figures.all_fail / figures.turns:.0%} of the turns never succeed and teach "
+            "nothing. A short SFT first, or a more lenient verifier, brings more of them to life."
+        )
+    if figures.turns and figures.all_pass > figures.turns / 2:
+        lines.append(
+            f"{figures.all_pass / figures.turns:.0%} of the turns always succeed: the policy can "
+            "do them already. Bring harder traces."
+        )
+    return lines
