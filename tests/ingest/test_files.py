@@ -201,6 +201,14 @@ def test_an_empty_file(tmp_path: Path, content: bytes) -> None:
         report.require_trajectories()
 
 
+def test_bare_lists_of_messages_on_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps(r["messages"]) for r in ROWS[:3]))
+    assert len(read_all(path)[0]) == 3
+    path.write_text("[]\n")
+    assert list(read_all(path)[1].refused) == ["empty file"]
+
+
 def test_paths_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_trajectories(tmp_path / "nothing.jsonl")

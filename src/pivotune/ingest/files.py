@@ -107,7 +107,7 @@ def read_rows(path: Path) -> Iterator[Row | BadRow]:
     text = chain([head], chunks)
     if path.suffix == ".txt":
         yield from _read_text(text)
-    elif head.lstrip(_SPACE).startswith(b"["):
+    elif head.lstrip(_SPACE).startswith(b"[") and not _is_lines_of_lists(head):
         yield from _read_values(text, in_list=True)
     elif _is_document(head):
         yield from _read_values(text, in_list=False)
@@ -204,6 +204,12 @@ def _is_document(head: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return not lines[1].lstrip(b" \t").startswith(b"{")
     return False
+
+
+def _is_lines_of_lists(head: bytes) -> bool:
+    """One JSON list a line, rather than one list for the whole file."""
+    first, _, rest = head.lstrip(_SPACE).partition(b"\n")
+    return first.rstrip(_SPACE).endswith(b"]") and rest.lstrip(_SPACE).startswith(b"[")
 
 
 def _read_lines(chunks: Iterable[bytes]) -> Iterator[Row | BadRow]:
@@ -346,6 +352,8 @@ def _read_values(chunks: Iterable[bytes], *, in_list: bool) -> Iterator[Row | Ba
                 yield Row(number, line, value)
         if in_list and not following:
             raise _DamagedError("broken JSON", "the list is never closed: the file was cut off")
+        if number == 0:
+            yield BadRow(1, 1, "empty file", "a list with nothing in it")
     except _DamagedError as error:
         yield BadRow(number, buffer.line, error.reason, error.detail)
 

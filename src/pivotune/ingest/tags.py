@@ -7,6 +7,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from pivotune.core.json_text import JsonProblemError, parse_json
 from pivotune.core.types import Message, ToolCall, ToolSpec
@@ -68,15 +69,18 @@ def read_system_tools(system: str, draft: Draft) -> tuple[ToolSpec, ...]:
     match = _TOOLS.search(system)
     if match is None or not match[1]:
         return ()
-    text = match[1]
     try:
-        tools = read_tools(parse_json(text), draft)
-    except JsonProblemError:
-        try:
-            lines = [parse_json(line) for line in text.splitlines() if line.strip()]
-            tools = read_tools(lines, draft)
-        except (JsonProblemError, RefusalError):
-            draft.note("tool list in the system message that cannot be read")
-            return ()
+        tools = read_tools(_read_listed(match[1]), draft)
+    except (JsonProblemError, RefusalError) as error:
+        draft.note("tool list in the system message that cannot be read", str(error))
+        return ()
     draft.note("tools read from the system message, which keeps its own list")
     return tools
+
+
+def _read_listed(text: str) -> list[Any]:
+    try:
+        value = parse_json(text)
+    except JsonProblemError:
+        return [parse_json(line) for line in text.splitlines() if line.strip()]
+    return value if isinstance(value, list) else [value]
