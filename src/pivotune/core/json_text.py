@@ -38,15 +38,15 @@ def check_depth(value: Any, at_most: int | None = None) -> None:
     if at_most is not None and at_most <= MAX_DEPTH:
         return
     level, depth = [value], 0
-    while level := [
-        child
-        for parent in level
-        if isinstance(parent, (dict, list))
-        for child in (parent.values() if isinstance(parent, dict) else parent)
-    ]:
+    while containers := [item for item in level if isinstance(item, (dict, list))]:
         depth += 1
         if depth > MAX_DEPTH:
             raise JsonProblemError(f"nested deeper than {MAX_DEPTH} levels")
+        level = [
+            child
+            for item in containers
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
 
 
 def check_surrogates(value: Any) -> None:
