@@ -28,13 +28,14 @@ _Z_95 = 1.959963984540054
 class Resamples:
     """Distinct rows of counts, their shares in the data, and in each resample of the tasks.
 
-    The mean over tasks of any per-row score is `share_U @ score_U`, and its resampled means are
-    `shares_RU @ score_U`.
+    `rows` has shape U, columns; `share` has shape U; `shares` has shape R, U.
+    The mean over tasks of any per-row score is `share @ score_U`, and its resampled means are
+    `shares @ score_U`.
     """
 
-    rows_UC: Ints
-    share_U: Floats
-    shares_RU: Floats
+    rows: Ints
+    share: Floats
+    shares: Floats
     tasks: int
 
 

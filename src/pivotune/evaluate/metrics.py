@@ -142,11 +142,11 @@ def reliability_curve(tallies: Tallies, k_max: int, seed: int = 0) -> Curve:
 def _mean_curve(tallies: Tallies, k_max: int, seed: int, rows: RowCurves, convention: str) -> Curve:
     usable, left_out = split_by_rollouts(tallies, k_max)
     draws = resample_tasks(count_rows(usable.values()), seed)
-    curves_UK = rows(draws.rows_UC[:, 0], draws.rows_UC[:, 1], k_max)
-    low_K, high_K = percentile_interval(draws.shares_RU @ curves_UK)
+    curves_UK = rows(draws.rows[:, 0], draws.rows[:, 1], k_max)
+    low_K, high_K = percentile_interval(draws.shares @ curves_UK)
     return Curve(
         f"{convention}, mean over tasks; {BOOTSTRAP}",
-        tuple((draws.share_U @ curves_UK).tolist()),
+        tuple((draws.share @ curves_UK).tolist()),
         tuple(low_K.tolist()),
         tuple(high_K.tolist()),
         draws.tasks,
@@ -245,10 +245,10 @@ def consistency(tallies: Tallies, seed: int = 0) -> Estimate:
     if not usable:
         return Estimate.undefined("needs two rollouts of a task", left_out=left_out)
     draws = resample_tasks(count_rows(usable), seed)
-    c_U, n_U = draws.rows_UC.T
+    c_U, n_U = draws.rows.T
     agree_U = (c_U * (c_U - 1) + (n_U - c_U) * (n_U - c_U - 1)) / (n_U * (n_U - 1))
-    value = float(draws.share_U @ agree_U)
-    return bootstrap_estimate(value, draws.shares_RU @ agree_U, draws.tasks, left_out)
+    value = float(draws.share @ agree_U)
+    return bootstrap_estimate(value, draws.shares @ agree_U, draws.tasks, left_out)
 
 
 # Success and differences
@@ -269,9 +269,9 @@ def success_rate(tallies: Tallies, seed: int = 0) -> Estimate:
     if np.all(rows_TC[:, 1] == 1) or np.all(rates_T == 0) or np.all(rates_T == 1):
         return wilson_estimate(int(rates_T.sum()), len(usable), left_out)
     draws = resample_tasks(rows_TC, seed)
-    rates_U = draws.rows_UC[:, 0] / draws.rows_UC[:, 1]
+    rates_U = draws.rows[:, 0] / draws.rows[:, 1]
     value = float(rates_T.mean())
-    return bootstrap_estimate(value, draws.shares_RU @ rates_U, draws.tasks, left_out)
+    return bootstrap_estimate(value, draws.shares @ rates_U, draws.tasks, left_out)
 
 
 def success_difference(base: Tallies, post: Tallies, seed: int = 0) -> Estimate:
@@ -335,9 +335,9 @@ def _mean_over_suites(
     values, draws_SR, tasks = [], [], 0
     for index, rows_TC in enumerate(rows.values()):
         draws = resample_tasks(rows_TC, seed + index)
-        score_U = score(draws.rows_UC)
-        values.append(float(draws.share_U @ score_U))
-        draws_SR.append(draws.shares_RU @ score_U)
+        score_U = score(draws.rows)
+        values.append(float(draws.share @ score_U))
+        draws_SR.append(draws.shares @ score_U)
         tasks += draws.tasks
     return bootstrap_estimate(float(np.mean(values)), np.mean(draws_SR, axis=0), tasks, left_out)
 
@@ -414,9 +414,9 @@ def expected_live_groups(
         return LiveGroups(none, float("nan"), prior or BetaPrior(1.0, 1.0))
     fitted = prior or fit_beta_prior(usable)
     draws = resample_tasks(count_rows(usable), seed)
-    c_U, n_U = draws.rows_UC.T
+    c_U, n_U = draws.rows.T
     live_U = beta_mixed_chance(fitted.a + c_U, fitted.b + n_U - c_U, group)
-    value = float(draws.share_U @ live_U)
-    share = bootstrap_estimate(value, draws.shares_RU @ live_U, draws.tasks, left_out)
-    mean_rate = float(draws.share_U @ (c_U / n_U))
+    value = float(draws.share @ live_U)
+    share = bootstrap_estimate(value, draws.shares @ live_U, draws.tasks, left_out)
+    mean_rate = float(draws.share @ (c_U / n_U))
     return LiveGroups(share, float(mixed_chance(mean_rate, group)), fitted)

@@ -110,8 +110,8 @@ def _compare(name: str, base: Tallies, post: Tallies, k: int, seed: int) -> TaxC
     used = [task for task in base if task not in missing]
     draws = resample_tasks(rows_TC, seed)
     base_UK, post_UK = (_side_curves(draws, side, k) for side in (0, 2))
-    base_K, post_K = draws.share_U @ base_UK, draws.share_U @ post_UK
-    base_RK, post_RK = draws.shares_RU @ base_UK, draws.shares_RU @ post_UK
+    base_K, post_K = draws.share @ base_UK, draws.share @ post_UK
+    base_RK, post_RK = draws.shares @ base_UK, draws.shares @ post_UK
     return TaxComparison(
         name,
         k,
@@ -128,7 +128,7 @@ def _compare(name: str, base: Tallies, post: Tallies, k: int, seed: int) -> TaxC
 
 
 def _side_curves(draws: Resamples, column: int, k: int) -> Floats:
-    return pass_at_rows(draws.rows_UC[:, column], draws.rows_UC[:, column + 1], k)
+    return pass_at_rows(draws.rows[:, column], draws.rows[:, column + 1], k)
 
 
 def _scores(
