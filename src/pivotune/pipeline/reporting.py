@@ -1,9 +1,220 @@
-"""Last stage: the summary and the page."""
+"""Last stage: `summary.json`, `costs.json` and the page, from what the other stages wrote."""
 
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+import pivotune
+from pivotune.core.estimate import Estimate
+from pivotune.core.store import read_json, read_records, write_atomic, write_json
+from pivotune.core.types import JsonObject
+from pivotune.evaluate.intervals import BOOTSTRAP, wilson_estimate
+from pivotune.evaluate.suites import Suite
+from pivotune.pipeline.evaluation import suites
+from pivotune.pipeline.policies import BASE
+from pivotune.pipeline.profiled_turns import ProfiledTurns, read_profiled_turns
+from pivotune.pipeline.profiling import (
+    FreshEstimate,
+    SelectReport,
+    read_selection,
+    wanted_selections,
+)
+from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
-from pivotune.pipeline.summary import summarise
+from pivotune.pipeline.summary import Score, Summary, summarise
+from pivotune.pipeline.summary import headline as say_summary
+from pivotune.pipeline.training import read_training
+from pivotune.report.data import (
+    Fact,
+    Fresh,
+    MethodCurves,
+    PivotSet,
+    PolicyScore,
+    ReportData,
+    Series,
+    StageCost,
+    SuiteScores,
+)
+from pivotune.report.page import build_page
+
+MEASURES = (
+    "reward_mean",
+    "reward_std",
+    "live_share",
+    "kl",
+    "entropy",
+    "ce",
+    "clip_fraction",
+    "gradient_norm",
+    "malformed_share",
+    "validation",
+)
+"""What the page shows of a training log, where a method logs it."""
 
 
 def report(run: Run) -> None:
-    """Write `summary.json`."""
-    summarise(run)
+    """Write the summary, the costs and the page."""
+    selections = [read_selection(run, *pair) for pair in _selections(run)]
+    first = selections[0]
+    turns = read_profiled_turns(run, first.verifier, frozenset(first.selection.turn_ids))
+    curves = tuple(_curves(run, name) for name in run.recipe.methods)
+    summary = summarise(run, turns.points, turns.outcomes, curves)
+    write_json(run.folder.path / "summary.json", summary)
+    write_json(run.folder.path / "costs.json", summary.cost)
+    page = build_page(_report_data(run, summary, selections, turns))
+    write_atomic(run.folder.path / "report.html", page.encode())
+
+
+def headline(run: Run) -> list[str]:
+    """The figures that a terminal shows at the end; raises `StoreError` before the report."""
+    return say_summary(read_json(run.folder.path / "summary.json", Summary))
+
+
+def _main_method(recipe: Recipe) -> str:
+    """The method of the headline: the last one that trains on pivots, else the last one."""
+    names = list(recipe.methods)
+    local = [name for name in names if recipe.methods[name].objective == "local_grpo"]
+    return (local or names or [""])[-1]
+
+
+def _selections(run: Run) -> list[tuple[str, str]]:
+    """Verifier and rule of every selection, those of the headline's method first."""
+    recipe = run.recipe
+    pairs = wanted_selections(run)
+    if main := _main_method(recipe):
+        method = recipe.methods[main]
+        pairs.insert(0, (recipe.verifier_of(method), recipe.rule_of(method)))
+    return list(dict.fromkeys(pairs))
+
+
+def _report_data(
+    run: Run, summary: Summary, selections: list[SelectReport], turns: ProfiledTurns
+) -> ReportData:
+    recipe = run.recipe
+    by_kind = {suite.kind: suite for suite in suites(run)}
+    return ReportData(
+        title=run.folder.path.resolve().name,
+        traces=f"{turns.trajectories:,} expert trajectories ({recipe.traces.domain})",
+        main=_main_method(recipe),
+        in_domain=_suite(by_kind.get("in_domain"), summary.in_domain),
+        out_of_domain=_suite(by_kind.get("out_of_domain"), summary.out_of_domain),
+        pivot_sets=tuple(_pivot_set(recipe, each) for each in selections),
+        turns=turns.points,
+        outcomes=turns.outcomes,
+        details=turns.details,
+        curves=summary.curves,
+        costs=tuple(StageCost(stage, cost) for stage, cost in summary.cost.items()),
+        facts=tuple(_facts(run)),
+        recipe=msgspec.toml.encode(recipe).decode(),
+    )
+
+
+def _suite(suite: Suite | None, scores: dict[str, Score]) -> SuiteScores | None:
+    if suite is None:
+        return None
+    rows = tuple(
+        PolicyScore(
+            policy=name,
+            success=_estimate(score.success, score.low, score.high, score.tasks),
+            change=None
+            if name == BASE
+            else _estimate(score.change, score.change_low, score.change_high, score.tasks),
+            groups=score.groups,
+        )
+        for name, score in scores.items()
+    )
+    return SuiteScores(suite.name, rows)
+
+
+def _estimate(value: float, low: float, high: float, tasks: int) -> Estimate:
+    if math.isnan(value):
+        return Estimate.undefined("no usable task", tasks)
+    return Estimate(value, low, high, tasks, method=BOOTSTRAP)
+
+
+def _pivot_set(recipe: Recipe, found: SelectReport) -> PivotSet:
+    return PivotSet(
+        verifier=found.verifier,
+        rule=found.rule,
+        samples=recipe.profile.samples,
+        profiled=found.selection.counts["profiled"],
+        chosen=len(found.selection.turn_ids),
+        wrong_expert=found.wrong_expert,
+        counts=found.selection.counts,
+        profiled_mean=found.profiled_mean,
+        profiled_live_share=found.profiled_live_share,
+        pivots=_fresh(found.pivots),
+        random=_fresh(found.random),
+    )
+
+
+def _fresh(found: FreshEstimate) -> Fresh:
+    live = 0 if math.isnan(found.live_share) else round(found.live_share * found.turns)
+    return Fresh(found.turns, found.mean, wilson_estimate(live, found.turns))
+
+
+def _curves(run: Run, name: str) -> MethodCurves:
+    series: dict[str, tuple[list[int], list[float]]] = {}
+    for line in read_records(run.folder.checkpoints(name) / "metrics.jsonl", JsonObject):
+        for measure in MEASURES:
+            if line.get(measure) is not None:
+                steps, values = series.setdefault(measure, ([], []))
+                steps.append(line["step"])
+                values.append(line[measure])
+    return MethodCurves(
+        method=name,
+        objective=run.recipe.methods[name].objective,
+        series={
+            key: Series(tuple(steps), tuple(values)) for key, (steps, values) in series.items()
+        },
+        best_step=read_training(run, name).best_step,
+    )
+
+
+def _facts(run: Run) -> Iterator[Fact]:
+    """How it was measured, in the order in which it happened."""
+    recipe, evaluation = run.recipe, run.recipe.evaluate
+    yield Fact("Base model", recipe.model)
+    yield Fact("Seed", str(recipe.seed))
+    yield Fact("Prompts", "the model's own chat template, tools included")
+    yield from _profile_facts(run)
+    yield Fact(
+        "Validation",
+        f"{evaluation.validation_games} games of {evaluation.validation} every "
+        f"{evaluation.every} steps; the best checkpoint is kept and evaluated",
+    )
+    for suite in suites(run):
+        yield Fact(
+            suite.kind.replace("_", "-").capitalize(),
+            f"{suite.name}: {len(suite.tasks):,} tasks, {suite.rollouts} rollout each, "
+            f"temperature {suite.temperature:g}; success is a reward of at least "
+            f"{suite.success_at:g}; at most {suite.limits.max_turns} turns",
+        )
+    yield Fact("Intervals", f"{BOOTSTRAP}; changes are paired by task")
+    yield Fact("Software", f"pivotune {pivotune.__version__}")
+
+
+def _profile_facts(run: Run) -> Iterator[Fact]:
+    recipe, profile = run.recipe, run.recipe.profile
+    yield Fact(
+        "Profile",
+        f"K = {profile.samples} samples a turn at temperature {profile.temperature:g}, at most "
+        f"{profile.max_tokens} tokens each; reward from the verifier {recipe.verifier}",
+    )
+    yield Fact(
+        "Rule",
+        f"{recipe.select.rule}: rewards differ, mean below {recipe.select.mean_below:g}"
+        if recipe.select.rule == "adv"
+        else recipe.select.rule,
+    )
+    for head in read_records(run.folder.profiles(recipe.verifier), _ProfileHead):
+        yield Fact("Frozen policy", f"weights {head.policy_hash}")
+        yield Fact("Verifier", f"{head.verifier}, version {head.verifier_version}")
+        break
+
+
+class _ProfileHead(msgspec.Struct, frozen=True):
+    policy_hash: str
+    verifier: str
+    verifier_version: str

@@ -1,11 +1,10 @@
-"""The figures of a finished run by name: `summary.json`, and what page and terminal say."""
+"""The figures of a finished run by name, as `summary.json`, the page and the terminal say them."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from pivotune.core.estimate import Estimate
-from pivotune.core.store import write_json
 from pivotune.core.tally import Tally
 from pivotune.core.types import Cost
 from pivotune.evaluate.metrics import mean_difference, mean_success
@@ -14,6 +13,8 @@ from pivotune.pipeline.evaluation import policies, read_outcomes, suites
 from pivotune.pipeline.policies import BASE
 from pivotune.pipeline.profiling import SelectReport, read_selection, wanted_selections
 from pivotune.pipeline.run import Run
+from pivotune.report.data import MethodCurves, TurnPoint
+from pivotune.report.turns import TurnFigures, count_turns
 
 Groups = dict[str, dict[str, Tally]]
 """Tallies by task within groups of equal weight (skills; one group for household games)."""
@@ -34,7 +35,11 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class PivotSummary(msgspec.Struct, frozen=True):
-    """What profiling found under one verifier and rule."""
+    """What profiling found under one verifier and rule.
+
+    `profiled_…` are of the profile that chose the pivots; the other shares and means come from
+    fresh samples of `fresh_turns` turns.
+    """
 
     verifier: str
     rule: str
@@ -43,10 +48,18 @@ class PivotSummary(msgspec.Struct, frozen=True):
     live_share_pivots: float
     live_share_random: float
     fresh_mean_pivots: float
+    fresh_mean_random: float = float("nan")
+    profiled_mean_pivots: float = float("nan")
+    profiled_live_share_pivots: float = float("nan")
+    fresh_turns: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Every figure of the page. Costs are by stage, or `stage/part`."""
+    """Every figure of the page. Costs are by stage, or `stage/part`.
+
+    `turns` and `outcomes` are over the turns profiled under the first verifier and rule of
+    `pivots`; `curves` is what each method logged while it trained.
+    """
 
     seed: int
     model: str
@@ -54,12 +67,20 @@ class Summary(msgspec.Struct, frozen=True):
     out_of_domain: dict[str, Score]
     pivots: list[PivotSummary]
     cost: dict[str, Cost]
+    turns: TurnFigures | None = None
+    outcomes: dict[str, int] = {}
+    curves: tuple[MethodCurves, ...] = ()
 
 
-def summarise(run: Run) -> Summary:
-    """Compute the summary from the run folder and write it."""
+def summarise(
+    run: Run,
+    points: Sequence[TurnPoint],
+    outcomes: Mapping[str, int],
+    curves: tuple[MethodCurves, ...],
+) -> Summary:
+    """All figures, from the run folder and from what the report has read of it already."""
     by_kind = {suite.kind: suite for suite in suites(run)}
-    found = Summary(
+    return Summary(
         seed=run.recipe.seed,
         model=run.recipe.model,
         in_domain=_scores(run, by_kind.get("in_domain"), grouped=False),
@@ -73,9 +94,10 @@ def summarise(run: Run) -> Summary:
             for stage, mark in run.folder.marks.items()
             if mark.done and mark.cost != Cost()
         },
+        turns=count_turns(points) if points else None,
+        outcomes=dict(outcomes),
+        curves=curves,
     )
-    write_json(run.folder.path / "summary.json", found)
-    return found
 
 
 def _scores(run: Run, suite: Suite | None, *, grouped: bool) -> dict[str, Score]:
@@ -126,6 +148,10 @@ def _pivots(report: SelectReport) -> PivotSummary:
         live_share_pivots=report.pivots.live_share,
         live_share_random=report.random.live_share,
         fresh_mean_pivots=report.pivots.mean,
+        fresh_mean_random=report.random.mean,
+        profiled_mean_pivots=report.profiled_mean,
+        profiled_live_share_pivots=report.profiled_live_share,
+        fresh_turns=report.pivots.turns,
     )
 
 

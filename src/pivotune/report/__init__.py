@@ -1,0 +1,1 @@
+"""The report: plain figures in, one self-contained page out."""

@@ -19,7 +19,7 @@ class PolicyScore(msgspec.Struct, frozen=True):
     policy: str
     success: Estimate
     change: Estimate | None = None
-    groups: dict[str, float] = {}  # noqa: RUF012  (msgspec copies it)
+    groups: dict[str, float] = {}
 
 
 class SuiteScores(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ class ReportData(msgspec.Struct, frozen=True):
     """The whole page. `main` is the method of the headline, `traces` one line on the data.
 
     `turns` are all profiled turns under `pivot_sets[0]`, `details` a bounded number of them.
-    `end_to_end` is what training on whole episodes used, where it was measured.
+    `recipe` is the run's recipe as it was used.
     """
 
     title: str
@@ -138,10 +138,9 @@ class ReportData(msgspec.Struct, frozen=True):
     out_of_domain: SuiteScores | None = None
     pivot_sets: tuple[PivotSet, ...] = ()
     turns: tuple[TurnPoint, ...] = ()
-    outcomes: dict[str, int] = {}  # noqa: RUF012
+    outcomes: dict[str, int] = {}
     details: tuple[TurnDetail, ...] = ()
     curves: tuple[MethodCurves, ...] = ()
     costs: tuple[StageCost, ...] = ()
-    end_to_end: Cost | None = None
-    plan: tuple[Fact, ...] = ()
     facts: tuple[Fact, ...] = ()
+    recipe: str = ""

@@ -29,6 +29,15 @@ class Slice(msgspec.Struct, frozen=True):
         return self.live / self.turns
 
 
+class Place(msgspec.Struct, frozen=True, order=True):
+    """Turns with the same mean and spread of the reward (to 0.02)."""
+
+    mean: float
+    spread: float
+    selected: bool
+    turns: int
+
+
 class TurnFigures(msgspec.Struct, frozen=True):
     """Counts over profiled turns; `histogram` of means in equal bins, `chosen_histogram` of the
     selected ones; a turn whose rewards are all equal failed always or passed always."""
@@ -42,6 +51,7 @@ class TurnFigures(msgspec.Struct, frozen=True):
     chosen_histogram: tuple[int, ...]
     by_depth: tuple[Slice, ...]
     by_kind: tuple[Slice, ...]
+    places: tuple[Place, ...]
 
 
 def count_turns(points: Sequence[TurnPoint]) -> TurnFigures:
@@ -58,12 +68,25 @@ def count_turns(points: Sequence[TurnPoint]) -> TurnFigures:
         chosen_histogram=_histogram([point for point in points if point.selected]),
         by_depth=_by_depth(points),
         by_kind=_by_kind(points),
+        places=_places(points),
     )
 
 
 def _histogram(points: Iterable[TurnPoint]) -> tuple[int, ...]:
     counts = Counter(min(BINS - 1, int(point.mean * BINS)) for point in points)
     return tuple(counts[i] for i in range(BINS))
+
+
+def _places(points: Sequence[TurnPoint]) -> tuple[Place, ...]:
+    counts = Counter(
+        (
+            round(round(each.mean * 50) / 50, 2),
+            round(round(each.spread * 50) / 50, 2),
+            each.selected,
+        )
+        for each in points
+    )
+    return tuple(sorted(Place(*place, n) for place, n in counts.items()))
 
 
 def _by_depth(points: Sequence[TurnPoint]) -> tuple[Slice, ...]:

@@ -36,7 +36,11 @@ class ProfileStats(msgspec.Struct, frozen=True):
 
 def profile_stats(profile: Profile, success_at: float = 0.5) -> ProfileStats | None:
     """None when no sample has a valid verdict."""
-    rewards = profile.rewards
+    return reward_stats(profile.rewards, success_at)
+
+
+def reward_stats(rewards: Sequence[float], success_at: float = 0.5) -> ProfileStats | None:
+    """Statistics of one turn's valid rewards; None where there are none."""
     if not rewards:
         return None
     values = np.asarray(rewards, np.float64)

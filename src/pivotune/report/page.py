@@ -1,0 +1,401 @@
+"""The report as one HTML file: no script, nothing loaded, every foreign character escaped."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pivotune.core.types import Cost, Message, ParseOutcome, Verdict
+from pivotune.report import plots, tables
+from pivotune.report.actions import action_text
+from pivotune.report.data import MethodCurves, PolicyScore, ReportData, SampleView, TurnDetail
+from pivotune.report.tables import Table
+from pivotune.report.text import duration, interval, number, percent, points, show, show_line
+from pivotune.report.turns import TurnFigures, advise, count_turns
+
+SHOWN_MESSAGES = 6
+"""Messages of a state shown in full detail: the last ones."""
+SHOWN_ACTIONS = 12
+"""Different sampled actions shown for a turn."""
+
+
+class Plot(msgspec.Struct, frozen=True):
+    """A drawing, what it says in a sentence, and the numbers behind it."""
+
+    title: str
+    says: str
+    svg: Markup
+    numbers: Table
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """One figure of the headline."""
+
+    name: str
+    value: str
+    detail: str
+    tone: str = ""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One stage in the flow of the run; `width` is its share of the longest, in percent."""
+
+    name: str
+    result: str
+    used: str
+    width: float
+
+
+class ShownMessage(msgspec.Struct, frozen=True):
+    """One message of a state."""
+
+    role: str
+    text: str
+
+
+class ShownAction(msgspec.Struct, frozen=True):
+    """Equal samples of one turn: how many, and the verdict on them."""
+
+    count: int
+    action: str
+    reward: str
+    tone: str
+    reason: str
+    outcome: str
+
+
+class ShownTurn(msgspec.Struct, frozen=True):
+    """One turn in full, ready to be shown."""
+
+    title: str
+    mean: str
+    badge: str
+    task: str
+    hidden: int
+    messages: tuple[ShownMessage, ...]
+    expert: str
+    expert_says: str
+    actions: tuple[ShownAction, ...]
+    more_actions: int
+
+
+def build_page(data: ReportData) -> str:
+    """The whole page; equal data give equal bytes."""
+    environment = Environment(
+        loader=PackageLoader("pivotune.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    figures = count_turns(data.turns) if data.turns else None
+    return environment.get_template("page.html").render(
+        title=show_line(data.title),
+        traces=show_line(data.traces, 200),
+        headline=headline(data, figures),
+        tiles=list(_tiles(data, figures)),
+        scores=_score_tables(data),
+        trade=_trade(data),
+        groups=_groups(data),
+        figures=figures,
+        shares=_shares(figures),
+        turn_plots=list(_turn_plots(data, figures)),
+        outcomes=tables.outcome_table(data.outcomes) if data.outcomes else None,
+        advice=advise(figures, data.outcomes) if figures else [],
+        selections=tables.selection_table(data.pivot_sets) if data.pivot_sets else None,
+        curse=_curse(data),
+        pivots=tables.pivot_table(data.turns) if figures and figures.selected else None,
+        details=[_show_turn(each) for each in data.details],
+        curves=list(_curve_plots(data.curves)),
+        flow=list(_flow(data, figures)),
+        costs=tables.cost_table(data.costs) if data.costs else None,
+        facts=[(show_line(each.name), show(each.value)) for each in data.facts],
+        recipe=show(data.recipe, 20_000),
+    )
+
+
+# Headline
+
+
+def headline(data: ReportData, figures: TurnFigures | None) -> list[str]:
+    """What the run found, in sentences with figures; `figures` counts the profiled turns."""
+    sentences = []
+    if (main := _main_score(data, "in_domain")) and main.change and data.in_domain:
+        base = data.in_domain.scores[0]
+        sentences.append(
+            f"{show_line(main.policy)} solves {percent(main.success.value)} of "
+            f"{show_line(data.in_domain.name)}, the base {percent(base.success.value)}: "
+            f"{points(main.change.value)} points "
+            f"(95 % interval {interval(main.change, change=True) or 'undefined'})."
+        )
+    if (other := _main_score(data, "out_of_domain")) and other.change and data.out_of_domain:
+        sentences.append(
+            f"On {show_line(data.out_of_domain.name)}, which it was not trained for, it changed "
+            f"by {points(other.change.value)} points "
+            f"({interval(other.change, change=True) or 'undefined'})."
+        )
+    if figures:
+        sentences.append(
+            f"{figures.selected:,} of {figures.turns:,} profiled turns are pivots: the policy is "
+            "undecided there, and training can change the outcome."
+        )
+    if data.costs:
+        total = _total(data)
+        sentences.append(
+            f"The whole run took {duration(total.seconds)} and {total.rollout_turns:,} rollout "
+            "turns, profiling and evaluation included."
+        )
+    return sentences
+
+
+def _main_score(data: ReportData, kind: str) -> PolicyScore | None:
+    suite = data.in_domain if kind == "in_domain" else data.out_of_domain
+    scores = suite.scores if suite else ()
+    return next((each for each in scores if each.policy == data.main), None)
+
+
+def _total(data: ReportData) -> Cost:
+    return sum((each.cost for each in data.costs), Cost())
+
+
+def _tiles(data: ReportData, figures: TurnFigures | None) -> Iterator[Tile]:
+    for kind, name in (("in_domain", "gained in-domain"), ("out_of_domain", "out-of-domain")):
+        score = _main_score(data, kind)
+        if score and score.change:
+            change = score.change
+            tone = _tone(change.low, change.high)
+            yield Tile(
+                name,
+                f"{points(change.value)} points" if change.value is not None else "undefined",
+                f"{interval(change, change=True)} ({_MEANING[tone]})" if tone else change.reason,
+                tone,
+            )
+    if figures:
+        yield Tile("pivots", f"{figures.selected:,}", f"of {figures.turns:,} profiled turns")
+    if data.costs:
+        total = _total(data)
+        yield Tile("cost", duration(total.seconds), f"{total.rollout_turns:,} rollout turns")
+
+
+_MEANING = {"good": "a gain", "bad": "a loss", "even": "no clear change"}
+
+
+def _tone(low: float | None, high: float | None) -> str:
+    """Whether an interval of a change lies above, below or across zero; empty without one."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return ""
+    return "good" if low > 0 else "bad" if high < 0 else "even"
+
+
+# Results
+
+
+def _score_tables(data: ReportData) -> list[tuple[str, str, Table]]:
+    shown = (("In-domain", data.in_domain), ("Out-of-domain", data.out_of_domain))
+    return [
+        (kind, show_line(suite.name), tables.score_table(suite)) for kind, suite in shown if suite
+    ]
+
+
+def _trade(data: ReportData) -> Plot | None:
+    if not (data.in_domain and data.out_of_domain):
+        return None
+    outside = {each.policy: each.change for each in data.out_of_domain.scores}
+    changes = {
+        each.policy: (each.change, other)
+        for each in data.in_domain.scores
+        if each.change
+        and each.change.value is not None
+        and (other := outside.get(each.policy))
+        and other.value is not None
+    }
+    if not changes:
+        return None
+    rows = (
+        (
+            show_line(name),
+            points(inside.value),
+            interval(inside, change=True),
+            points(other.value),
+            interval(other, change=True),
+        )
+        for name, (inside, other) in changes.items()
+    )
+    return Plot(
+        "Gained against lost",
+        "Right is better at the job trained for; below the line something else was lost.",
+        plots.plot_trade(changes),
+        tables.table(("method", "in-domain", "95 %", "out-of-domain", "95 %"), rows),
+    )
+
+
+def _groups(data: ReportData) -> Table | None:
+    if data.out_of_domain is None or not data.out_of_domain.scores[0].groups:
+        return None
+    return tables.group_table(data.out_of_domain.scores)
+
+
+# Turns
+
+
+def _shares(figures: TurnFigures | None) -> list[tuple[str, str, str, float]]:
+    """Class, label, text and percent width of the three kinds of turns."""
+    if figures is None:
+        return []
+    parts = (
+        ("fail", "always fail", figures.all_fail),
+        ("mixed", "mixed", figures.live),
+        ("pass", "always succeed", figures.all_pass),
+    )
+    return [
+        (name, label, f"{count:,} ({percent(count / figures.turns)})", 100 * count / figures.turns)
+        for name, label, count in parts
+    ]
+
+
+def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]:
+    if figures is None:
+        return
+    samples = data.pivot_sets[0].samples if data.pivot_sets else 0
+    yield Plot(
+        "How often the policy succeeds",
+        "Turns at the two ends teach nothing: every sample gets the same reward.",
+        plots.plot_means(figures, samples),
+        tables.mean_table(figures),
+    )
+    yield Plot(
+        "Where the samples disagree",
+        "The higher a circle, the more the samples of its turns differ in reward.",
+        plots.plot_spread(figures.places),
+        tables.spread_table(figures.places),
+    )
+    yield Plot(
+        "Early or late",
+        "Share of undecided turns by their position.",
+        plots.plot_depth(figures.by_depth),
+        tables.slice_table("position", figures.by_depth),
+    )
+    yield Plot(
+        "By kind of action",
+        "Share of undecided turns by what the expert does; in brackets all turns of the kind.",
+        plots.plot_kinds(figures.by_kind),
+        tables.slice_table("action", figures.by_kind),
+    )
+
+
+def _curse(data: ReportData) -> str:
+    """What fresh samples say of the turns that were chosen for their estimate."""
+    if not data.pivot_sets:
+        return ""
+    first = data.pivot_sets[0]
+    return (
+        f"Turns chosen because an estimate from K = {first.samples} samples came out low are "
+        f"partly chosen by luck. Sampled again, {first.pivots.turns:,} of them have a mean reward "
+        f"of {number(first.pivots.mean)} (when chosen: {number(first.profiled_mean)}), and "
+        f"{percent(first.pivots.live_share.value)} of their groups still hold both results; on "
+        f"random turns {percent(first.random.live_share.value)} do."
+    )
+
+
+def _show_turn(turn: TurnDetail) -> ShownTurn:
+    rewards = [each.verdict.reward for each in turn.samples if each.verdict.reward is not None]
+    mean = sum(rewards) / len(rewards) if rewards else float("nan")
+    groups = Counter(
+        (each.action, each.outcome, _verdict_key(each.verdict)) for each in turn.samples
+    )
+    first = {
+        (each.action, each.outcome, _verdict_key(each.verdict)): each
+        for each in reversed(turn.samples)
+    }
+    actions = tuple(_show_action(first[key], n) for key, n in groups.most_common(SHOWN_ACTIONS))
+    return ShownTurn(
+        title=f"turn {turn.depth + 1}: {show_line(turn.expert_action, 60)}",
+        mean=number(mean),
+        badge="pivot" if turn.selected else "",
+        task=show_line(f"{turn.task_id} · {turn.turn_id}", 160),
+        hidden=max(0, len(turn.state) - SHOWN_MESSAGES),
+        messages=tuple(_show_message(each) for each in turn.state[-SHOWN_MESSAGES:]),
+        expert=show(turn.expert_action, 600),
+        expert_says=f"reward {_reward(turn.expert)}: {show_line(turn.expert.reason, 200)}",
+        actions=actions,
+        more_actions=max(0, len(groups) - SHOWN_ACTIONS),
+    )
+
+
+def _verdict_key(verdict: Verdict) -> tuple[float | None, str]:
+    return verdict.reward, verdict.reason
+
+
+def _reward(verdict: Verdict) -> str:
+    return "invalid" if verdict.reward is None else f"{verdict.reward:g}"
+
+
+def _show_action(sample: SampleView, count: int) -> ShownAction:
+    reward = sample.verdict.reward
+    return ShownAction(
+        count=count,
+        action=show(sample.action, 600) or "(nothing)",
+        reward=_reward(sample.verdict),
+        tone="even" if reward is None else "good" if reward >= 0.5 else "bad",
+        reason=show_line(sample.verdict.reason, 200),
+        outcome="" if sample.outcome is ParseOutcome.OK else sample.outcome.value,
+    )
+
+
+def _show_message(message: Message) -> ShownMessage:
+    text = "\n".join(filter(None, (message.thinking, action_text(message))))
+    return ShownMessage(message.role, show(text, 1500))
+
+
+# Training and cost
+
+_CURVES = (
+    ("reward_mean", "Reward while training", "mean reward (band: one deviation)", "reward_std", 1),
+    ("live_share", "Groups that teach", "groups with mixed rewards (%)", "", 100),
+    ("validation", "Validation success", "success on validation games (%)", "", 100),
+    ("entropy", "Entropy", "entropy (nats a token)", "", 1),
+    ("kl", "Distance from the base", "KL to the base (nats a token)", "", 1),
+    ("ce", "Imitation loss", "cross-entropy (nats a token)", "", 1),
+    ("gradient_norm", "Size of the updates", "gradient norm", "", 1),
+    ("malformed_share", "Malformed actions", "samples that are malformed (%)", "", 100),
+)
+
+
+def _curve_plots(curves: Sequence[MethodCurves]) -> Iterator[Plot]:
+    for key, title, label, band, scale in _CURVES:
+        if any(key in curve.series for curve in curves):
+            yield Plot(
+                title,
+                label[0].upper() + label[1:],
+                plots.plot_measure(key, title, label, curves, band, scale),
+                tables.curve_table(key, curves),
+            )
+
+
+def _flow(data: ReportData, figures: TurnFigures | None) -> Iterator[Step]:
+    longest = max((each.cost.seconds for each in data.costs), default=0.0)
+    if not longest:
+        return
+    results = {"import": data.traces, "plan": "preflight"}
+    if figures:
+        results["profile"] = f"{figures.turns:,} turns profiled"
+        results["select"] = f"{figures.selected:,} pivots, sampled again"
+    for each in data.costs:
+        cost = each.cost
+        counts = [
+            f"{value:,} {name}"
+            for value, name in (
+                (cost.rollout_turns, "rollout turns"),
+                (cost.trained_tokens, "trained tokens"),
+            )
+            if value
+        ]
+        yield Step(
+            show_line(each.stage.replace("/", " ")),
+            show_line(results.get(each.stage, "")),
+            ", ".join([duration(cost.seconds), *counts]),
+            round(100 * cost.seconds / longest, 1),
+        )

@@ -1,0 +1,285 @@
+"""The page's plots as inline SVG, drawn by matplotlib.
+
+Colours leave matplotlib as placeholders and become CSS variables, so that one drawing serves
+light and dark. Text stays text. The output depends on the data only: no date, fixed ids.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from pivotune.core.estimate import Estimate
+from pivotune.report.data import MethodCurves
+from pivotune.report.text import show_line
+from pivotune.report.turns import BINS, Place, Slice, TurnFigures
+
+Draw = Callable[[Axes], None]
+
+_INK, _MUTED, _GRID, _PAPER = "#010a01", "#010a02", "#010a03", "#010a04"
+_BACK, _ACCENT = "#010a05", "#010a06"
+_LINES = ("#010a11", "#010a12", "#010a13", "#010a14", "#010a15", "#010a16")
+_VARIABLES = {
+    _INK: "ink",
+    _MUTED: "muted",
+    _GRID: "grid",
+    _PAPER: "paper",
+    _BACK: "back-bar",
+    _ACCENT: "accent",
+    **{colour: f"line-{i}" for i, colour in enumerate(_LINES, 1)},
+}
+_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pivotune",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "axes.edgecolor": _MUTED,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.8,
+    "text.color": _INK,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+}
+
+
+def draw_svg(name: str, title: str, description: str, draw: Draw, height: float = 3.3) -> Markup:
+    """One drawing of 6.4 by `height` inches; `name` keeps its ids apart from other drawings'."""
+    with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # glyphs that the measuring font lacks
+        figure = Figure(figsize=(6.4, height), layout="constrained")
+        canvas = FigureCanvasSVG(figure)
+        draw(figure.add_subplot())
+        out = StringIO()
+        canvas.print_svg(  # type: ignore[no-untyped-call]
+            out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    return _embed(out.getvalue(), name, title, description)
+
+
+def _embed(svg: str, name: str, title: str, description: str) -> Markup:
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
+    body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)
+    body = body.replace("'DejaVu Sans'", "var(--sans)")
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, f"var(--{variable})")
+    labels = (
+        f'<title id="{name}-title">{escape(title)}</title>'
+        f'<desc id="{name}-desc">{escape(description)}</desc>'
+    )
+    start = f'<svg role="img" aria-labelledby="{name}-title {name}-desc" class="plot"'
+    body = body.replace("<svg", start, 1)
+    return Markup(re.sub(r"(<svg[^>]*>)", lambda found: found.group(1) + labels, body, count=1))
+
+
+def plot_means(figures: TurnFigures, samples: int) -> Markup:
+    """Histogram of mean rewards, the chosen turns in front."""
+
+    def draw(axes: Axes) -> None:
+        centres = [(i + 0.5) / BINS for i in range(BINS)]
+        width = 0.9 / BINS
+        axes.bar(centres, figures.histogram, width, color=_BACK, label="all profiled turns")
+        axes.bar(centres, figures.chosen_histogram, width, color=_ACCENT, label="pivots")
+        axes.set_xlabel(f"mean reward of {samples} samples (0 = never accepted, 1 = always)")
+        axes.set_ylabel("turns")
+        axes.set_xlim(0, 1)
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.grid(axis="x", visible=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
+
+    return draw_svg(
+        "means",
+        "How often the policy succeeds at each turn",
+        f"Histogram of the mean reward of {figures.turns} turns; {figures.selected} are pivots.",
+        draw,
+    )
+
+
+def plot_spread(places: Sequence[Place]) -> Markup:
+    """Mean against spread; turns at the same place are one circle whose area counts them."""
+    most = max(place.turns for place in places)
+
+    def draw(axes: Axes) -> None:
+        for selected, colour, label in ((False, _BACK, "other turns"), (True, _ACCENT, "pivots")):
+            shown = [place for place in places if place.selected is selected]
+            axes.scatter(
+                [place.mean for place in shown],
+                [place.spread for place in shown],
+                s=[12 + 420 * place.turns / most for place in shown],
+                color=colour,
+                edgecolors=_PAPER,
+                linewidths=0.8,
+                label=label,
+            )
+        axes.set_xlabel("mean reward")
+        axes.set_ylabel("standard deviation of the reward")
+        axes.set_xlim(-0.06, 1.06)
+        axes.set_ylim(-0.06, 0.58)
+        legend = axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
+        for handle in legend.legend_handles:
+            handle.set_sizes([60])  # type: ignore[union-attr]
+
+    return draw_svg(
+        "spread",
+        "Where the samples disagree",
+        "Each circle is a group of turns with the same mean reward and spread; larger circles "
+        "hold more turns.",
+        draw,
+    )
+
+
+def plot_depth(slices: Sequence[Slice]) -> Markup:
+    """Share of live turns by position in the trajectory."""
+
+    def draw(axes: Axes) -> None:
+        places = range(len(slices))
+        axes.bar(places, [100 * each.live_share for each in slices], 0.8, color=_ACCENT)
+        axes.set_xticks(list(places), [each.name for each in slices])
+        axes.set_xlabel("position of the turn in its trajectory (1 = first action)")
+        axes.set_ylabel("turns with mixed results (%)")
+        axes.set_ylim(0, 100)
+        axes.grid(axis="x", visible=False)
+
+    return draw_svg(
+        "depth",
+        "Undecided turns by position",
+        "Share of turns at which some samples succeed and some fail, by turn number.",
+        draw,
+    )
+
+
+def plot_kinds(slices: Sequence[Slice]) -> Markup:
+    """Share of live turns by kind of action, the most frequent kind on top."""
+
+    def draw(axes: Axes) -> None:
+        places = list(range(len(slices)))[::-1]
+        names = [f"{show_line(each.name, 22)} ({each.turns:,})" for each in slices]
+        axes.barh(places, [100 * each.live_share for each in slices], 0.7, color=_ACCENT)
+        axes.set_yticks(places, names)
+        axes.set_xlabel("turns with mixed results (%)")
+        axes.set_xlim(0, 100)
+        axes.grid(axis="y", visible=False)
+
+    return draw_svg(
+        "kinds",
+        "Undecided turns by kind of action",
+        "Share of turns at which some samples succeed and some fail, by the expert's action; in "
+        "brackets the number of turns.",
+        draw,
+        height=max(2.2, 0.9 + 0.3 * len(slices)),
+    )
+
+
+def plot_measure(
+    key: str,
+    title: str,
+    label: str,
+    curves: Sequence[MethodCurves],
+    band: str = "",
+    scale: float = 1.0,
+) -> Markup:
+    """One measure over training steps, a line a method; `band` is the measure of its spread."""
+
+    def draw(axes: Axes) -> None:
+        for i, curve in enumerate(curves):
+            if key not in curve.series:
+                continue
+            series, colour = curve.series[key], _LINES[i % len(_LINES)]
+            values = [scale * value for value in series.values]
+            axes.plot(
+                series.steps,
+                values,
+                color=colour,
+                linestyle=_STYLES[i % len(_STYLES)],
+                marker=_MARKERS[i % len(_MARKERS)] if len(values) < 25 else "",
+                markersize=5,
+                linewidth=1.8,
+                label=show_line(curve.method, 24),
+            )
+            if spread := curve.series.get(band):
+                middle = dict(zip(series.steps, values, strict=True))
+                rows = [
+                    (step, middle[step], scale * value)
+                    for step, value in zip(spread.steps, spread.values, strict=True)
+                    if step in middle
+                ]
+                axes.fill_between(
+                    [step for step, _, _ in rows],
+                    [mean - half for _, mean, half in rows],
+                    [mean + half for _, mean, half in rows],
+                    color=colour,
+                    alpha=0.15,
+                    linewidth=0,
+                )
+        axes.set_xlabel("training step")
+        axes.set_ylabel(label)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+
+    return draw_svg(f"curve-{key.replace('_', '-')}", title, f"{title}, by training step.", draw)
+
+
+def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]]) -> Markup:
+    """Gain in-domain against change out-of-domain, with 95 % intervals, in points."""
+
+    def draw(axes: Axes) -> None:
+        axes.axhline(0, color=_MUTED, linewidth=1)
+        axes.axvline(0, color=_MUTED, linewidth=1)
+        for i, (name, (inside, outside)) in enumerate(changes.items()):
+            axes.errorbar(
+                [100 * (inside.value or 0)],
+                [100 * (outside.value or 0)],
+                xerr=_arms(inside),
+                yerr=_arms(outside),
+                fmt=_MARKERS[i % len(_MARKERS)],
+                color=_LINES[i % len(_LINES)],
+                markersize=8,
+                linewidth=1.8,
+                capsize=3,
+                label=show_line(name, 24),
+            )
+        axes.margins(0.15)
+        axes.set_xlabel("change in-domain (points; right is better)")
+        axes.set_ylabel("change out-of-domain (points)")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+
+    return draw_svg(
+        "trade",
+        "What was gained against what was lost",
+        "Change from the base in-domain (across) and out-of-domain (up) with 95 % intervals.",
+        draw,
+        height=3.8,
+    )
+
+
+def _arms(estimate: Estimate) -> list[list[float]] | None:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return None
+    return [[100 * (estimate.value - estimate.low)], [100 * (estimate.high - estimate.value)]]
