@@ -124,9 +124,13 @@ def _groups(outcomes: Sequence[Outcome], suite: Suite, *, grouped: bool) -> Grou
 def _score(base: Groups, post: Groups) -> Score:
     success, change = mean_success(post), mean_difference(base, post)
     return Score(
-        *(_number(each) for each in (success.value, success.low, success.high)),
-        success.tasks,
-        *(_number(each) for each in (change.value, change.low, change.high)),
+        success=_number(success.value),
+        low=_number(success.low),
+        high=_number(success.high),
+        tasks=success.tasks,
+        change=_number(change.value),
+        change_low=_number(change.low),
+        change_high=_number(change.high),
         groups={name: _rate(group) for name, group in post.items() if name},
     )
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from pivotune.core.types import Cost, Message, ParseOutcome, Verdict
 from pivotune.report import plots, tables
 from pivotune.report.actions import action_text
-from pivotune.report.data import MethodCurves, PolicyScore, ReportData, SampleView, TurnDetail
+from pivotune.report.data import PolicyScore, ReportData, SampleView, TurnDetail
 from pivotune.report.tables import Table
 from pivotune.report.text import duration, interval, number, percent, points, show, show_line
 from pivotune.report.turns import TurnFigures, advise, count_turns
@@ -109,7 +109,7 @@ def build_page(data: ReportData) -> str:
         curse=_curse(data),
         pivots=tables.pivot_table(data.turns) if figures and figures.selected else None,
         details=[_show_turn(each) for each in data.details],
-        curves=list(_curve_plots(data.curves)),
+        curves=list(_curve_plots(data)),
         flow=list(_flow(data, figures)),
         costs=tables.cost_table(data.costs) if data.costs else None,
         facts=[(show_line(each.name), show(each.value)) for each in data.facts],
@@ -227,7 +227,7 @@ def _trade(data: ReportData) -> Plot | None:
     return Plot(
         "Gained against lost",
         "Right is better at the job trained for; below the line something else was lost.",
-        plots.plot_trade(changes),
+        plots.plot_trade(changes, _methods(data)),
         tables.table(("method", "in-domain", "95 %", "out-of-domain", "95 %"), rows),
     )
 
@@ -274,13 +274,13 @@ def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]
     )
     yield Plot(
         "Early or late",
-        "Share of undecided turns by their position.",
+        f"Share of undecided turns by position; pale: fewer than {plots.FEW} turns.",
         plots.plot_depth(figures.by_depth),
         tables.slice_table("position", figures.by_depth),
     )
     yield Plot(
         "By kind of action",
-        "Share of undecided turns by what the expert does; in brackets all turns of the kind.",
+        "Share of undecided turns by what the expert does; in brackets how many turns.",
         plots.plot_kinds(figures.by_kind),
         tables.slice_table("action", figures.by_kind),
     )
@@ -353,26 +353,89 @@ def _show_message(message: Message) -> ShownMessage:
 # Training and cost
 
 _CURVES = (
-    ("reward_mean", "Reward while training", "mean reward (band: one deviation)", "reward_std", 1),
-    ("live_share", "Groups that teach", "groups with mixed rewards (%)", "", 100),
-    ("validation", "Validation success", "success on validation games (%)", "", 100),
-    ("entropy", "Entropy", "entropy (nats a token)", "", 1),
-    ("kl", "Distance from the base", "KL to the base (nats a token)", "", 1),
-    ("ce", "Imitation loss", "cross-entropy (nats a token)", "", 1),
-    ("gradient_norm", "Size of the updates", "gradient norm", "", 1),
-    ("malformed_share", "Malformed actions", "samples that are malformed (%)", "", 100),
+    (
+        "reward_mean",
+        "Reward while training",
+        "mean reward",
+        "The mean over all samples of a step, on the pivots.",
+        1,
+    ),
+    (
+        "reward_std",
+        "Spread of the reward",
+        "standard deviation",
+        "Falls to 0 when all samples of a step get the same reward.",
+        1,
+    ),
+    (
+        "live_share",
+        "Groups that teach",
+        "groups with mixed rewards (%)",
+        "A group whose rewards are all equal moves nothing.",
+        100,
+    ),
+    (
+        "validation",
+        "Success on validation games",
+        "success (%)",
+        "The checkpoint at the highest point is the one that is evaluated.",
+        100,
+    ),
+    (
+        "entropy",
+        "Entropy",
+        "entropy (nats a token)",
+        "How undecided the policy still is about its next token.",
+        1,
+    ),
+    (
+        "kl",
+        "Distance from the base",
+        "KL to the base (nats a token)",
+        "How far the policy has moved away from where it started.",
+        1,
+    ),
+    (
+        "ce",
+        "Imitation loss",
+        "cross-entropy (nats a token)",
+        "How surprised the policy is by the actions it imitates.",
+        1,
+    ),
+    (
+        "gradient_norm",
+        "Size of the updates",
+        "gradient norm",
+        "Before clipping.",
+        1,
+    ),
+    (
+        "malformed_share",
+        "Malformed actions",
+        "malformed samples (%)",
+        "Samples that cannot be read as an action.",
+        100,
+    ),
 )
 
 
-def _curve_plots(curves: Sequence[MethodCurves]) -> Iterator[Plot]:
-    for key, title, label, band, scale in _CURVES:
-        if any(key in curve.series for curve in curves):
+def _curve_plots(data: ReportData) -> Iterator[Plot]:
+    order = _methods(data)
+    for key, title, label, says, scale in _CURVES:
+        if any(key in curve.series for curve in data.curves):
             yield Plot(
                 title,
-                label[0].upper() + label[1:],
-                plots.plot_measure(key, title, label, curves, band, scale),
-                tables.curve_table(key, curves),
+                says,
+                plots.plot_measure(key, title, label, data.curves, order, scale),
+                tables.curve_table(key, data.curves),
             )
+
+
+def _methods(data: ReportData) -> list[str]:
+    """Every method in one order, so that it looks the same in all drawings."""
+    trained = [curve.method for curve in data.curves]
+    played = [each.policy for each in data.in_domain.scores] if data.in_domain else []
+    return list(dict.fromkeys([*trained, *played]))
 
 
 def _flow(data: ReportData, figures: TurnFigures | None) -> Iterator[Step]:

@@ -37,6 +37,9 @@ _VARIABLES = {
     **{colour: f"line-{i}" for i, colour in enumerate(_LINES, 1)},
 }
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+FEW = 10
+"""Groups of fewer turns than this are drawn pale: their share says little."""
+_STEPS = [1, 2, 5, 10]
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 _SETTINGS: Any = {
@@ -44,7 +47,10 @@ _SETTINGS: Any = {
     "svg.hashsalt": "pivotune",
     "text.parse_math": False,
     "font.family": "DejaVu Sans",
-    "font.size": 10.5,
+    "font.size": 12,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
     "axes.edgecolor": _MUTED,
     "axes.labelcolor": _INK,
     "axes.spines.top": False,
@@ -61,7 +67,7 @@ _SETTINGS: Any = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 10,
+    "legend.fontsize": 11.5,
 }
 
 
@@ -110,9 +116,9 @@ def plot_means(figures: TurnFigures, samples: int) -> Markup:
         axes.set_xlabel(f"mean reward of {samples} samples (0 = never accepted, 1 = always)")
         axes.set_ylabel("turns")
         axes.set_xlim(0, 1)
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=_STEPS))
         axes.grid(axis="x", visible=False)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
+        _legend_above(axes)
 
     return draw_svg(
         "means",
@@ -136,15 +142,13 @@ def plot_spread(places: Sequence[Place]) -> Markup:
                 color=colour,
                 edgecolors=_PAPER,
                 linewidths=0.8,
-                label=label,
             )
+            axes.scatter([], [], s=60, color=colour, label=label)
         axes.set_xlabel("mean reward")
         axes.set_ylabel("standard deviation of the reward")
         axes.set_xlim(-0.06, 1.06)
         axes.set_ylim(-0.06, 0.58)
-        legend = axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
-        for handle in legend.legend_handles:
-            handle.set_sizes([60])  # type: ignore[union-attr]
+        _legend_above(axes)
 
     return draw_svg(
         "spread",
@@ -160,7 +164,7 @@ def plot_depth(slices: Sequence[Slice]) -> Markup:
 
     def draw(axes: Axes) -> None:
         places = range(len(slices))
-        axes.bar(places, [100 * each.live_share for each in slices], 0.8, color=_ACCENT)
+        axes.bar(places, [100 * each.live_share for each in slices], 0.8, color=_colours(slices))
         axes.set_xticks(list(places), [each.name for each in slices])
         axes.set_xlabel("position of the turn in its trajectory (1 = first action)")
         axes.set_ylabel("turns with mixed results (%)")
@@ -175,13 +179,17 @@ def plot_depth(slices: Sequence[Slice]) -> Markup:
     )
 
 
+def _colours(slices: Sequence[Slice]) -> list[str]:
+    return [_BACK if each.turns < FEW else _ACCENT for each in slices]
+
+
 def plot_kinds(slices: Sequence[Slice]) -> Markup:
     """Share of live turns by kind of action, the most frequent kind on top."""
 
     def draw(axes: Axes) -> None:
         places = list(range(len(slices)))[::-1]
         names = [f"{show_line(each.name, 22)} ({each.turns:,})" for each in slices]
-        axes.barh(places, [100 * each.live_share for each in slices], 0.7, color=_ACCENT)
+        axes.barh(places, [100 * each.live_share for each in slices], 0.7, color=_colours(slices))
         axes.set_yticks(places, names)
         axes.set_xlabel("turns with mixed results (%)")
         axes.set_xlim(0, 100)
@@ -202,64 +210,53 @@ def plot_measure(
     title: str,
     label: str,
     curves: Sequence[MethodCurves],
-    band: str = "",
+    order: Sequence[str],
     scale: float = 1.0,
 ) -> Markup:
-    """One measure over training steps, a line a method; `band` is the measure of its spread."""
+    """One measure over training steps, a line a method in the look of its place in `order`."""
 
     def draw(axes: Axes) -> None:
-        for i, curve in enumerate(curves):
-            if key not in curve.series:
-                continue
-            series, colour = curve.series[key], _LINES[i % len(_LINES)]
-            values = [scale * value for value in series.values]
-            axes.plot(
-                series.steps,
-                values,
-                color=colour,
-                linestyle=_STYLES[i % len(_STYLES)],
-                marker=_MARKERS[i % len(_MARKERS)] if len(values) < 25 else "",
-                markersize=5,
-                linewidth=1.8,
-                label=show_line(curve.method, 24),
-            )
-            if spread := curve.series.get(band):
-                middle = dict(zip(series.steps, values, strict=True))
-                rows = [
-                    (step, middle[step], scale * value)
-                    for step, value in zip(spread.steps, spread.values, strict=True)
-                    if step in middle
-                ]
-                axes.fill_between(
-                    [step for step, _, _ in rows],
-                    [mean - half for _, mean, half in rows],
-                    [mean + half for _, mean, half in rows],
-                    color=colour,
-                    alpha=0.15,
-                    linewidth=0,
+        for curve in curves:
+            if series := curve.series.get(key):
+                look = order.index(curve.method)
+                axes.plot(
+                    series.steps,
+                    [scale * value for value in series.values],
+                    color=_LINES[look % len(_LINES)],
+                    linestyle=_STYLES[look % len(_STYLES)],
+                    marker=_MARKERS[look % len(_MARKERS)] if len(series.steps) < 25 else "",
+                    markersize=5,
+                    linewidth=1.8,
+                    label=show_line(curve.method, 24),
                 )
         axes.set_xlabel("training step")
         axes.set_ylabel(label)
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=_STEPS))
+        _legend_above(axes)
 
     return draw_svg(f"curve-{key.replace('_', '-')}", title, f"{title}, by training step.", draw)
 
 
-def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]]) -> Markup:
+def _legend_above(axes: Axes) -> None:
+    assert isinstance(axes.figure, Figure)
+    axes.figure.legend(loc="outside upper center", ncols=3)
+
+
+def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]], order: Sequence[str]) -> Markup:
     """Gain in-domain against change out-of-domain, with 95 % intervals, in points."""
 
     def draw(axes: Axes) -> None:
         axes.axhline(0, color=_MUTED, linewidth=1)
         axes.axvline(0, color=_MUTED, linewidth=1)
-        for i, (name, (inside, outside)) in enumerate(changes.items()):
+        for name, (inside, outside) in changes.items():
+            look = order.index(name)
             axes.errorbar(
                 [100 * (inside.value or 0)],
                 [100 * (outside.value or 0)],
                 xerr=_arms(inside),
                 yerr=_arms(outside),
-                fmt=_MARKERS[i % len(_MARKERS)],
-                color=_LINES[i % len(_LINES)],
+                fmt=_MARKERS[look % len(_MARKERS)],
+                color=_LINES[look % len(_LINES)],
                 markersize=8,
                 linewidth=1.8,
                 capsize=3,
@@ -268,7 +265,7 @@ def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]]) -> Markup:
         axes.margins(0.15)
         axes.set_xlabel("change in-domain (points; right is better)")
         axes.set_ylabel("change out-of-domain (points)")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+        _legend_above(axes)
 
     return draw_svg(
         "trade",

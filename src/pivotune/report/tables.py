@@ -110,8 +110,8 @@ def spread_table(places: Sequence[Place]) -> Table:
         ("mean reward", "standard deviation", "turns", "pivots"),
         (
             (
-                f"{place.mean:.2f}",
-                f"{place.spread:.2f}",
+                f"{place.mean:.3f}",
+                f"{place.spread:.3f}",
                 number(place.turns),
                 number(place.turns if place.selected else 0),
             )

@@ -13,6 +13,7 @@ DEEPEST = 20
 """Depths from here on are counted together."""
 KINDS = 12
 """Kinds of action shown by name; rarer ones are counted together."""
+GRID = 80
 OTHER = "other kinds"
 
 
@@ -30,7 +31,10 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Turns with the same mean and spread of the reward (to 0.02)."""
+    """Turns with the same mean and spread of the reward, to the nearest 1/80.
+
+    The grid holds every mean of 8, 10 or 16 samples.
+    """
 
     mean: float
     spread: float
@@ -79,11 +83,7 @@ def _histogram(points: Iterable[TurnPoint]) -> tuple[int, ...]:
 
 def _places(points: Sequence[TurnPoint]) -> tuple[Place, ...]:
     counts = Counter(
-        (
-            round(round(each.mean * 50) / 50, 2),
-            round(round(each.spread * 50) / 50, 2),
-            each.selected,
-        )
+        (round(each.mean * GRID) / GRID, round(each.spread * GRID) / GRID, each.selected)
         for each in points
     )
     return tuple(sorted(Place(*place, n) for place, n in counts.items()))
