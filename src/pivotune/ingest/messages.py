@@ -282,6 +282,8 @@ def read_name(row: Mapping[str, Any], *keys: str) -> str:
     """The first of the keys that holds a text or an integer, as text."""
     for key in keys:
         value = row.get(key)
+        if value is None:
+            continue
         if isinstance(value, str) and value:
             return value
         if isinstance(value, int) and not isinstance(value, bool):

@@ -13,7 +13,7 @@ from pivotune.ingest.detect import detect_dialect, find_dialect
 from pivotune.ingest.files import BadRow, Row, find_files, read_rows
 from pivotune.ingest.messages import Draft, RefusalError
 from pivotune.ingest.report import FileReport, ImportReport
-from pivotune.ingest.split import split_turns
+from pivotune.ingest.split import count_turns
 from pivotune.ingest.tools import infer_tools, load_tools
 
 PathLike = str | Path
@@ -101,7 +101,7 @@ class TraceReader:
         if times > 1:
             report.note("id used before, suffix added", where, name)
             name = f"{name}~{times}"
-        turns = len(split_turns(trajectory))
+        turns = count_turns(trajectory)
         reward = trajectory.reward
         for counts in (report, file):
             counts.trajectories += 1

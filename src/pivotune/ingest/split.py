@@ -11,8 +11,7 @@ def split_turns(trajectory: Trajectory) -> list[Turn]:
     `context_messages` in the meta says how many leading messages are context only: the history
     that a single-step row was cut from (other rows hold its turns), or a demonstration.
     """
-    context = trajectory.meta.get(CONTEXT_MESSAGES, 0)
-    positions = [i for i, message in enumerate(trajectory.messages) if message.role == "assistant"]
+    positions = _positions(trajectory)
     return [
         Turn(
             id=f"{trajectory.id}#{index}",
@@ -25,5 +24,21 @@ def split_turns(trajectory: Trajectory) -> list[Turn]:
             meta=trajectory.meta,
         )
         for index, position in enumerate(positions)
-        if position >= context
+        if position >= _context(trajectory)
     ]
+
+
+def count_turns(trajectory: Trajectory) -> int:
+    """How many turns `split_turns` gives, without making them."""
+    context = _context(trajectory)
+    return sum(position >= context for position in _positions(trajectory))
+
+
+def _positions(trajectory: Trajectory) -> list[int]:
+    return [i for i, message in enumerate(trajectory.messages) if message.role == "assistant"]
+
+
+def _context(trajectory: Trajectory) -> int:
+    """A row's own meta may use the key for something else."""
+    leading = trajectory.meta.get(CONTEXT_MESSAGES, 0)
+    return leading if isinstance(leading, int) else 0
