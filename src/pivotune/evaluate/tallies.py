@@ -5,6 +5,7 @@ the line that is wrong: a score must never rest on part of what was handed in.
 """
 
 import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ COLUMNS = ("task", "c", "n")
 def read_tallies(path: Path) -> dict[str, Tally]:
     """One tally a task, in file order; `.csv` needs a header, anything else is JSON Lines."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot be read: {error}", where=str(path)) from error
     rows = _csv_rows(path, text) if path.suffix.lower() == ".csv" else _json_rows(path, text)
@@ -39,7 +40,7 @@ def read_tallies(path: Path) -> dict[str, Tally]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         raise DataError(

@@ -24,7 +24,6 @@ from pivotune.evaluate.intervals import (
     BOOTSTRAP,
     RESAMPLES,
     Floats,
-    Ints,
     Resamples,
     bootstrap_estimate,
     percentile_interval,
@@ -36,6 +35,7 @@ from pivotune.evaluate.metrics import (
     Tallies,
     class_of,
     classify,
+    count_rows,
     crossover,
     headroom_area,
     headroom_share,
@@ -228,37 +228,57 @@ def forecast_tax(
         )
     sides = [[side[task] for task in tasks] for side in (base, *posts.values())]
     curves_PTK = np.stack([_task_curves(side, full_k) for side in sides])
-    rng = np.random.default_rng(seed)
-    halves, resampled = [], []
-    for _ in range(RESAMPLES):
-        order_T = rng.permutation(len(tasks))
-        half = (order_T[: len(tasks) // 2], order_T[len(tasks) // 2 :])
-        drawn = tuple(rng.choice(part_T, len(part_T)) for part_T in half)
-        halves.append(_half_against_half(curves_PTK, half[0], half[1], cheap_k))
-        resampled.append(_half_against_half(curves_PTK, drawn[0], drawn[1], cheap_k))
-    defined = np.array(halves)[~np.isnan(halves)]
-    if not len(defined):
+    plain, drawn = _random_halves(len(tasks), np.random.default_rng(seed))
+    halves_R = _half_against_half(curves_PTK, *plain, cheap_k)
+    if np.isnan(halves_R).all():
         return Estimate.undefined("the models' taxes do not differ", len(tasks), left_out)
-    value = float(defined.mean())
-    return bootstrap_estimate(value, np.array(resampled), len(tasks), left_out)
+    resampled_R = _half_against_half(curves_PTK, *drawn, cheap_k)
+    return bootstrap_estimate(float(np.nanmean(halves_R)), resampled_R, len(tasks), left_out)
 
 
 def _task_curves(tallies: Sequence[Tally], k: int) -> Floats:
-    counts = np.array([(tally.successes, tally.n) for tally in tallies], dtype=np.int64)
-    return pass_at_rows(counts[:, 0], counts[:, 1], k)
+    rows_TC = count_rows(tallies)
+    return pass_at_rows(rows_TC[:, 0], rows_TC[:, 1], k)
 
 
-def _half_against_half(curves_PTK: Floats, cheap_T: Ints, full_T: Ints, cheap_k: int) -> float:
-    cheap_P = headroom_share(curves_PTK[:, cheap_T, :cheap_k].mean(axis=1))
-    full_P = headroom_share(curves_PTK[:, full_T].mean(axis=1))
-    return rank_correlation(cheap_P[0] - cheap_P[1:], full_P[0] - full_P[1:])
+def _random_halves(
+    tasks: int, rng: np.random.Generator
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Weights of the tasks in both halves of every split (shape R, T): as split, and redrawn."""
+    plain = np.zeros((RESAMPLES, tasks)), np.zeros((RESAMPLES, tasks))
+    drawn = np.zeros((RESAMPLES, tasks)), np.zeros((RESAMPLES, tasks))
+    for r in range(RESAMPLES):
+        for side, half in enumerate(np.array_split(rng.permutation(tasks), 2)):
+            plain[side][r, half] = 1 / len(half)
+            again = rng.choice(half, len(half))
+            drawn[side][r] = np.bincount(again, minlength=tasks) / len(half)
+    return plain, drawn
 
 
-def rank_correlation(x: Floats, y: Floats) -> float:
-    """Spearman's coefficient; NaN when either side is constant or has an undefined value."""
-    if np.isnan(x).any() or np.isnan(y).any():
-        return float("nan")
-    ranks_x, ranks_y = rankdata(x), rankdata(y)
-    if np.ptp(ranks_x) == 0 or np.ptp(ranks_y) == 0:
-        return float("nan")
-    return float(np.corrcoef(ranks_x, ranks_y)[0, 1])
+def _half_against_half(
+    curves_PTK: Floats, cheap_RT: Floats, full_RT: Floats, cheap_k: int
+) -> Floats:
+    """The rank correlation over models of each split (shape R)."""
+    cheap_RP = _share_taxes(curves_PTK[..., :cheap_k], cheap_RT)
+    full_RP = _share_taxes(curves_PTK, full_RT)
+    return rank_correlation(cheap_RP, full_RP)
+
+
+def _share_taxes(curves_PTK: Floats, weights_RT: Floats) -> Floats:
+    """Tax_S of every model but the first, which is the base (shape R, P - 1)."""
+    share_RP = headroom_share(np.tensordot(weights_RT, curves_PTK, axes=(1, 1)))
+    return share_RP[:, :1] - share_RP[:, 1:]
+
+
+def rank_correlation(x: Floats, y: Floats) -> Floats:
+    """Spearman's coefficient over the last axis, ties at their mean rank.
+
+    NaN where either side is constant or has an undefined value.
+    """
+    centred_x, centred_y = (rankdata(side, axis=-1) for side in (x, y))
+    centred_x -= centred_x.mean(axis=-1, keepdims=True)
+    centred_y -= centred_y.mean(axis=-1, keepdims=True)
+    norm = np.sqrt((centred_x**2).sum(axis=-1) * (centred_y**2).sum(axis=-1))
+    found: Floats = np.full(norm.shape, np.nan)
+    np.divide((centred_x * centred_y).sum(axis=-1), norm, out=found, where=norm > 0)
+    return found
