@@ -8,9 +8,10 @@ import pytest
 import torch
 from scipy import stats
 
-from pivotune.core.errors import SamplerError
+from pivotune.core.errors import NumericsError, SamplerError
 from pivotune.core.protocols import Sampler, SampleRequest, ScoreRequest
 from pivotune.core.types import Completion, Message
+from pivotune.models.cached_attention import attend, attend_by_matmul
 from pivotune.models.cached_engine import CachedEngine
 from pivotune.models.policy import Policy
 from pivotune.models.rows import Row, draw_tokens, row_uniforms
@@ -304,6 +305,36 @@ def test_models_that_the_cache_does_not_support_take_the_plain_path() -> None:
     ((row,),) = sampler.sample([request("a prompt longer than the window")])
     assert_logprobs_fresh(sliding, row)
     assert TorchSampler(tiny_policy()).engine_name == "own cache, prompts once"
+
+
+def test_weights_that_are_not_numbers_are_noticed() -> None:
+    policy = tiny_policy()
+    with torch.no_grad():
+        next(policy.model.parameters()).fill_(float("nan"))
+    with pytest.raises(NumericsError, match="not finite"):
+        TorchSampler(policy).sample([request()])
+
+
+def test_a_model_in_training_samples_without_dropout_and_goes_on_training() -> None:
+    policy = tiny_policy()
+    policy.model.train()
+    ((row,),) = TorchSampler(policy).sample([request()])
+    assert policy.model.training
+    assert_logprobs_fresh(policy, row)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_both_kernels_give_the_same_attention(masked: bool) -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, 2, n, 16) for n in (4, 9, 9))
+    mask = None
+    if masked:
+        lengths = torch.tensor([9, 1, 5])[:, None, None, None]
+        mask = torch.zeros(3, 1, 1, 9).masked_fill(torch.arange(9) >= lengths, float("-inf"))
+    flash = attend(query, key, value, 0.3, mask)
+    matmul = attend_by_matmul(query, key, value, 0.3, mask)
+    for one, other in zip(flash, matmul, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 def test_bfloat16_stays_near_a_fresh_forward() -> None:

@@ -18,7 +18,7 @@ class JsonProblemError(ValueError):
 def parse_json(text: str) -> Any:
     """Raises `JsonProblemError`: broken, duplicate key, non-finite, glued values, too deep."""
     try:
-        value = _DECODER.decode(text)
+        value = DECODER.decode(text)
     except JsonProblemError:
         raise
     except json.JSONDecodeError as error:
@@ -85,4 +85,4 @@ def _float(text: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)

@@ -35,6 +35,7 @@ class Piece:
     """Slots `first` to `last` (excluded) of a pack: tokens `start`… of an arena's slot.
 
     `source` (arena, slot) already holds the first `start` tokens; they are copied from there.
+    `masks` are those of the piece's blocks (see `block_masks`).
     """
 
     first: int
@@ -43,6 +44,7 @@ class Piece:
     slot: int
     start: int
     source: tuple[Arena, int] | None
+    masks: tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +139,13 @@ def attend(
     if query.device.type == "cpu":
         out, lse = _flash(query, key, value, 0.0, False, attn_mask=mask, scale=scaling)
         return out, lse
+    return attend_by_matmul(query, key, value, scaling, mask)
+
+
+def attend_by_matmul(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`attend` on devices other than the CPU."""
     scores = torch.matmul(query, key.transpose(2, 3)).float() * scaling
     if mask is not None:
         scores = scores + mask
@@ -171,39 +180,43 @@ def _attend_pieces(
         keys[:, start:stop] = key[0, :, part]
         values[:, start:stop] = value[0, :, part]
         queries = query[0, :, part].view(K, A // K, stop - start, D)
-        out[0, part] = _attend_causally(queries, keys, values, start, scaling)
+        out[0, part] = _attend_causally(queries, keys, values, piece, scaling)
     return out
 
 
 def _attend_causally(
-    query: Tensor, keys: Tensor, values: Tensor, start: int, scaling: float
+    query: Tensor, keys: Tensor, values: Tensor, piece: Piece, scaling: float
 ) -> Tensor:
-    """(K, Q, n, D) queries at positions `start`… over (K, C, D) -> (n, A, D).
+    """(K, Q, n, D) queries of a piece over its slot's (K, C, D) -> (n, A, D).
 
     Block by block, each against the keys up to its end: nothing after a block is computed.
     """
     K, Q, n, D = query.shape
     out = query.new_empty(n, K, Q, D)
-    for first in range(0, n, PREFILL_BLOCK):
+    for first, mask in zip(range(0, n, PREFILL_BLOCK), piece.masks, strict=True):
         last = min(first + PREFILL_BLOCK, n)
-        size, seen = last - first, start + last
+        size, seen = last - first, piece.start + last
         folded = query[:, :, first:last].reshape(1, K, Q * size, D)
-        mask = _block_mask(size, seen, Q, query.dtype, query.device)
         block, _ = attend(folded, keys[None, :, :seen], values[None, :, :seen], scaling, mask)
         out[first:last] = block.view(K, Q, size, D).permute(2, 0, 1, 3)
     return out.view(n, K * Q, D)
 
 
-def _block_mask(
-    size: int, seen: int, fold: int, dtype: torch.dtype, device: torch.device
-) -> Tensor | None:
-    """(1, 1, fold * size, seen): the last `size` tokens see what is not after them."""
-    if size == 1:
-        return None
-    mask = torch.zeros(size, seen, dtype=dtype, device=device)
-    future = torch.full((size, size), float("-inf"), dtype=dtype, device=device).triu_(1)
-    mask[:, seen - size :] = future
-    return mask.expand(fold, size, seen).reshape(1, 1, fold * size, seen)
+def block_masks(
+    start: int, stop: int, fold: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor | None, ...]:
+    """For each block of a piece (1, 1, fold * size, seen): what comes after a token is hidden."""
+    masks: list[Tensor | None] = []
+    for first in range(start, stop, PREFILL_BLOCK):
+        seen = min(first + PREFILL_BLOCK, stop)
+        size = seen - first
+        if size == 1:
+            masks.append(None)
+            continue
+        mask = torch.zeros(size, seen, dtype=dtype, device=device)
+        mask[:, first:] = mask.new_full((size, size), float("-inf")).triu_(1)
+        masks.append(mask.expand(fold, size, seen).reshape(1, 1, fold * size, seen))
+    return tuple(masks)
 
 
 def _attend_rows(

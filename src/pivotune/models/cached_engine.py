@@ -27,6 +27,7 @@ from pivotune.models.cached_attention import (
     Place,
     Prefill,
     assign_lanes,
+    block_masks,
 )
 from pivotune.models.kv_cache import Arena, CacheShape, Tails
 from pivotune.models.kv_sessions import Session, SessionStore
@@ -227,7 +228,7 @@ class CachedEngine:
     def _compute(self, trunks: Sequence[Trunk]) -> list[Tensor]:
         """Fill the slots; the logits (wanted, V) of each trunk."""
         parts: dict[int, list[Tensor]] = {id(trunk): [] for trunk in trunks}
-        pack = _Pack(self._shape.device)
+        pack = _Pack(self._shape, self._fold)
         most_logits = LOGITS_HELD // self._model.config.vocab_size
         for trunk in sorted(trunks, key=lambda trunk: trunk.ids):
             for start in range(trunk.known, len(trunk.ids), PACK_TOKENS):
@@ -238,7 +239,7 @@ class CachedEngine:
                     or len(pack.lines) + wanted > most_logits
                 ):
                     pack.run(self._model, parts)
-                    pack = _Pack(self._shape.device)
+                    pack = _Pack(self._shape, self._fold)
                 pack.add(trunk, start, stop)
         if pack.pieces:
             pack.run(self._model, parts)
@@ -248,8 +249,9 @@ class CachedEngine:
 class _Pack:
     """New tokens of several trunks, computed in one forward without padding."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, shape: CacheShape, fold: int) -> None:
+        self._shape = shape
+        self._fold = fold
         self.pieces: list[Piece] = []
         self.ids: list[int] = []
         self.positions: list[int] = []
@@ -264,7 +266,8 @@ class _Pack:
         if copied is not None and copied.arena is not None:
             source = (copied.arena, copied.slot)
         last = first + stop - start
-        self.pieces.append(Piece(first, last, trunk.arena, trunk.slot, start, source))
+        masks = block_masks(start, stop, self._fold, self._shape.dtype, self._shape.device)
+        self.pieces.append(Piece(first, last, trunk.arena, trunk.slot, start, source, masks))
         self.ids.extend(trunk.ids[start:stop])
         self.positions.extend(range(start, stop))
         wanted = [first + p - start for p in trunk.wanted if start <= p < stop]
@@ -273,10 +276,10 @@ class _Pack:
 
     def run(self, model: Any, parts: dict[int, list[Tensor]]) -> None:
         """Add each trunk's logits to its part."""
-        keep = torch.tensor(self.lines or [0], device=self._device)
+        keep = torch.tensor(self.lines or [0], device=self._shape.device)
         output = model(
-            input_ids=torch.tensor([self.ids], device=self._device),
-            position_ids=torch.tensor([self.positions], device=self._device),
+            input_ids=torch.tensor([self.ids], device=self._shape.device),
+            position_ids=torch.tensor([self.positions], device=self._shape.device),
             use_cache=False,
             logits_to_keep=keep,
             cached=Prefill(tuple(self.pieces)),

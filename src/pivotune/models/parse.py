@@ -12,16 +12,21 @@ keeps its whole text as content, so that its message renders as what was said.
 """
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from pivotune.core.json_text import (
+    DECODER,
+    MAX_DEPTH,
+    JsonProblemError,
+    check_depth,
+    check_surrogates,
+)
 from pivotune.core.types import Message, ParseOutcome, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
-MAX_DEPTH = 64
 
 _NAME = re.compile(r"[^\W\d][\w.:/-]*")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -208,9 +213,9 @@ def _member_text(text: str, key: str) -> str:
     """The value of `key` as it is spelled in the text of a valid JSON object that has it."""
     position = 1
     while True:
-        name, position = _decoder.raw_decode(text, _skip_space(text, position))
+        name, position = DECODER.raw_decode(text, _skip_space(text, position))
         start = _skip_space(text, _skip_space(text, position) + 1)
-        _, position = _decoder.raw_decode(text, start)
+        _, position = DECODER.raw_decode(text, start)
         if name == key:
             return text[start:position]
         position = _skip_space(text, position) + 1
@@ -231,37 +236,21 @@ def _what_follows(text: str, position: int) -> str:
 
 def _decode_object(text: str, start: int) -> tuple[dict[str, Any], int]:
     """The JSON object that begins at `start`, and where it ends; raises what is wrong with it."""
-    _check_depth(text, start)
     try:
-        value, end = _decoder.raw_decode(text, start)
+        value, end = DECODER.raw_decode(text, start)
+        check_depth(value, text.count("{", start, end) + text.count("[", start, end))
         if "\\u" in text[start:end]:
-            json.dumps(value, ensure_ascii=False).encode()
+            check_surrogates(value)
+    except JsonProblemError as error:
+        raise _MalformedError(str(error)) from error
     except json.JSONDecodeError as error:
         raise _MalformedError(_name_json_error(error)) from error
-    except UnicodeEncodeError as error:
-        raise _MalformedError("half of a surrogate pair in a string") from error
+    except RecursionError as error:
+        raise _MalformedError(f"nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:
         raise _MalformedError(f"a number that cannot be read: {error}") from error
     assert isinstance(value, dict)
     return value, end
-
-
-def _check_depth(text: str, start: int) -> None:
-    depth, in_string, escaped = 0, False, False
-    if text.count("{", start) + text.count("[", start) <= MAX_DEPTH:
-        return
-    for character in text[start:]:
-        if in_string:
-            in_string = escaped or character != '"'
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            in_string = True
-        else:
-            depth += (character in "{[") - (character in "}]")
-            if depth > MAX_DEPTH:
-                raise _MalformedError(f"nested deeper than {MAX_DEPTH} levels")
-            if depth == 0:
-                return
 
 
 def _name_json_error(error: json.JSONDecodeError) -> str:
@@ -276,29 +265,6 @@ def _name_json_error(error: json.JSONDecodeError) -> str:
     if at_end:
         return "bad JSON: a closing brace is missing"
     return f"bad JSON: {error.msg} at {document[position : position + 20]!r}"
-
-
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _MalformedError(f"duplicate key {key!r}")
-            seen.add(key)
-    return result
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise _MalformedError(f"non-finite number {text}")
-    return value
-
-
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_unique_pairs, parse_float=_finite, parse_constant=_finite
-)
 
 
 def _repair(inner: str, *, missing_close: bool) -> tuple[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pivotune.core.errors import NumericsError
 from pivotune.core.seeds import derive_seed
 
 Ids = tuple[int, ...]
@@ -82,6 +83,12 @@ def draw_tokens(logits_BV: Tensor, rows: Sequence[Row], stop_ids: frozenset[int]
     logprobs_BV = logits_BV.log_softmax(-1)
     chosen_B = _choose(logprobs_BV, rows)
     picked_B = logprobs_BV.gather(1, chosen_B[:, None]).squeeze(1)
+    if not picked_B.isfinite().all():
+        raise NumericsError(
+            "the model's log-probabilities are not finite",
+            where="sampling",
+            fix="look at the weights: a step of training may have diverged",
+        )
     for row, token, logprob in zip(rows, chosen_B.tolist(), picked_B.tolist(), strict=True):
         row.take(token, logprob, stop_ids)
 

@@ -4,11 +4,12 @@ Requests become rows; an engine fills the rows: the cached engine (token trees, 
 once) where it supports the model, else the plain one. `engine_name` says which.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pivotune.core.errors import SamplerError
 from pivotune.core.protocols import SamplerAbilities, SampleRequest, ScoreRequest, TokenScores
@@ -62,7 +63,8 @@ class TorchSampler:
     def sample(self, requests: Sequence[SampleRequest]) -> list[tuple[Completion, ...]]:
         policy_hash = self._refresh()
         groups = [self._rows(index, request) for index, request in enumerate(requests)]
-        self._engine.generate([row for rows in groups for row in rows], self._stop_ids)
+        with _evaluating(self.policy.model):
+            self._engine.generate([row for rows in groups for row in rows], self._stop_ids)
         return [
             tuple(self._complete(request, row, policy_hash) for row in rows)
             for request, rows in zip(requests, groups, strict=True)
@@ -72,8 +74,9 @@ class TorchSampler:
         self._refresh()
         pairs = [self._pair(index, request) for index, request in enumerate(requests)]
         scores: dict[int, TokenScores] = {}
-        for index, logits_TV in self._engine.action_logits(pairs):
-            scores[index] = _scores(logits_TV, requests[index])
+        with _evaluating(self.policy.model):
+            for index, logits_TV in self._engine.action_logits(pairs):
+                scores[index] = _scores(logits_TV, requests[index])
         return [scores[index] for index in range(len(requests))]
 
     def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
@@ -156,6 +159,19 @@ def _make_engine(model: Any, token_budget: int | None, engine: Literal["auto", "
     if engine == "plain" or reason is not None:
         return PlainEngine(base, token_budget or PLAIN_TOKEN_BUDGET, reason)
     return CachedEngine(base, token_budget)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout, whatever a trainer has set."""
+    was_training = model.training
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()
 
 
 def _scores(logits_TV: Tensor, request: ScoreRequest) -> TokenScores:
