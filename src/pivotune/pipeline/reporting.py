@@ -12,6 +12,7 @@ from pivotune.core.types import JsonObject
 from pivotune.evaluate.intervals import BOOTSTRAP, wilson_estimate
 from pivotune.evaluate.suites import Suite
 from pivotune.pipeline.evaluation import suites
+from pivotune.pipeline.plan import Plan
 from pivotune.pipeline.policies import BASE
 from pivotune.pipeline.profiled_turns import ProfiledTurns, read_profiled_turns
 from pivotune.pipeline.profiling import (
@@ -37,6 +38,7 @@ from pivotune.report.data import (
     SuiteScores,
 )
 from pivotune.report.page import build_page
+from pivotune.report.text import interval, percent
 
 MEASURES = (
     "reward_mean",
@@ -178,6 +180,7 @@ def _facts(run: Run) -> Iterator[Fact]:
     yield Fact("Base model", recipe.model)
     yield Fact("Seed", str(recipe.seed))
     yield Fact("Prompts", "the model's own chat template, tools included")
+    yield from _candidate_facts(run)
     yield from _profile_facts(run)
     yield Fact(
         "Validation",
@@ -193,6 +196,21 @@ def _facts(run: Run) -> Iterator[Fact]:
         )
     yield Fact("Intervals", f"{BOOTSTRAP}; changes are paired by task")
     yield Fact("Software", f"pivotune {pivotune.__version__}")
+
+
+def _candidate_facts(run: Run) -> Iterator[Fact]:
+    """What was left out before profiling, and what the preflight promised."""
+    dropped = read_json(run.folder.path / "profiles" / "dropped.json", dict[str, int])
+    if dropped:
+        yield Fact("Left out", ", ".join(f"{reason}: {n:,}" for reason, n in dropped.items()))
+    if (path := run.folder.path / "plan.json").exists():
+        preflight = read_json(path, Plan)
+        shares = ", ".join(
+            f"{name} {percent(live.value)} ({interval(live)})"
+            for name, live in preflight.live_groups.items()
+        )
+        promise = f"; live groups expected on random turns: {shares}" if shares else ""
+        yield Fact("Preflight", f"{preflight.minutes:.1f} minutes expected{promise}")
 
 
 def _profile_facts(run: Run) -> Iterator[Fact]:

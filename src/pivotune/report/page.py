@@ -442,7 +442,9 @@ def _flow(data: ReportData, figures: TurnFigures | None) -> Iterator[Step]:
     longest = max((each.cost.seconds for each in data.costs), default=0.0)
     if not longest:
         return
-    results = {"import": data.traces, "plan": "preflight"}
+    results = {"plan": "preflight"}
+    if data.traces:
+        yield Step("import", "", show_line(data.traces, 200), 0)
     if figures:
         results["profile"] = f"{figures.turns:,} turns profiled"
         results["select"] = f"{figures.selected:,} pivots, sampled again"

@@ -47,7 +47,7 @@ _SETTINGS: Any = {
     "svg.hashsalt": "pivotune",
     "text.parse_math": False,
     "font.family": "DejaVu Sans",
-    "font.size": 12,
+    "font.size": 11.5,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
@@ -67,15 +67,15 @@ _SETTINGS: Any = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 11.5,
+    "legend.fontsize": 11,
 }
 
 
-def draw_svg(name: str, title: str, description: str, draw: Draw, height: float = 3.3) -> Markup:
-    """One drawing of 6.4 by `height` inches; `name` keeps its ids apart from other drawings'."""
+def draw_svg(name: str, title: str, description: str, draw: Draw, height: float = 3.0) -> Markup:
+    """One drawing of 5.4 by `height` inches; `name` keeps its ids apart from other drawings'."""
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # glyphs that the measuring font lacks
-        figure = Figure(figsize=(6.4, height), layout="constrained")
+        figure = Figure(figsize=(5.4, height), layout="constrained")
         canvas = FigureCanvasSVG(figure)
         draw(figure.add_subplot())
         out = StringIO()
@@ -165,7 +165,8 @@ def plot_depth(slices: Sequence[Slice]) -> Markup:
     def draw(axes: Axes) -> None:
         places = range(len(slices))
         axes.bar(places, [100 * each.live_share for each in slices], 0.8, color=_colours(slices))
-        axes.set_xticks(list(places), [each.name for each in slices])
+        every = 1 + len(slices) // 12
+        axes.set_xticks(places[::every], [each.name for each in slices[::every]])
         axes.set_xlabel("position of the turn in its trajectory (1 = first action)")
         axes.set_ylabel("turns with mixed results (%)")
         axes.set_ylim(0, 100)
@@ -201,7 +202,7 @@ def plot_kinds(slices: Sequence[Slice]) -> Markup:
         "Share of turns at which some samples succeed and some fail, by the expert's action; in "
         "brackets the number of turns.",
         draw,
-        height=max(2.2, 0.9 + 0.3 * len(slices)),
+        height=max(1.8, 0.9 + 0.28 * len(slices)),
     )
 
 
@@ -272,7 +273,7 @@ def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]], order: Sequence
         "What was gained against what was lost",
         "Change from the base in-domain (across) and out-of-domain (up) with 95 % intervals.",
         draw,
-        height=3.8,
+        height=3.6,
     )
 
 

@@ -33,23 +33,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") ->
 
 
 def score_table(suite: SuiteScores) -> Table:
-    """Success and change of every policy on one suite."""
+    """Change and success of every policy on one suite."""
+    reasons = (each.success.reason for each in suite.scores)
     return table(
-        ("policy", "success", "95 % interval", "change (points)", "95 % interval", "tasks"),
+        ("policy", "change (points)", "95 % interval", "success", "95 % interval", "tasks"),
         (
             (
                 show_line(each.policy),
-                percent(each.success.value),
-                interval(each.success),
                 points(each.change.value) if each.change else "–",
                 interval(each.change, change=True),
+                percent(each.success.value),
+                interval(each.success),
                 number(each.success.tasks),
             )
             for each in suite.scores
         ),
-        "; ".join(
-            dict.fromkeys(each.success.reason for each in suite.scores if each.success.reason)
-        ),
+        "; ".join(dict.fromkeys(show_line(reason, 200) for reason in reasons if reason)),
     )
 
 
@@ -145,6 +144,12 @@ def selection_table(sets: Sequence[PivotSet]) -> Table:
                 interval(each.random.live_share),
             )
             for each in sets
+        ),
+        "; ".join(
+            f"{each.wrong_expert:,} turns were left out under {show_line(each.verifier)}: it "
+            "rejects the expert's own action there"
+            for each in sets
+            if each.wrong_expert
         ),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from pivotune.report.data import TurnPoint
+from pivotune.report.text import percent
 
 BINS = 8
 """Bins of the mean reward over [0, 1]: one for every count of K = 8, the last one shared."""
@@ -120,32 +121,36 @@ def _slice(name: str, points: Sequence[TurnPoint]) -> Slice:
 
 def advise(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str]:
     """What the counts suggest doing next, in plain words; empty where nothing stands out."""
-    samples = sum(outcomes.values())
-    lines = []
-    broken = sum(outcomes.get(name, 0) for name in ("malformed", "empty"))
-    if samples and broken > samples / 4:
-        lines.append(
-            f"{broken / samples:.0%} of the samples could not be read as an action. Warm the "
-            "policy up with a short SFT on the traces, or check the chat template."
-        )
-    if samples and outcomes.get("truncated", 0) > samples / 20:
-        lines.append(
-            f"{outcomes['truncated'] / samples:.0%} of the samples hit the token limit. Raise "
-            "profile.max_tokens."
-        )
-    if samples and outcomes.get("no_call", 0) > samples / 4:
-        lines.append(
-            f"{outcomes['no_call'] / samples:.0%} of the samples talk where a tool call was "
-            "expected. Check that the tools reach the prompt."
-        )
-    if figures.turns and figures.all_fail > figures.turns / 2:
-        lines.append(
-            f"{figures.all_fail / figures.turns:.0%} of the turns never succeed and teach "
-            "nothing. A short SFT first, or a more lenient verifier, brings more of them to life."
-        )
-    if figures.turns and figures.all_pass > figures.turns / 2:
-        lines.append(
-            f"{figures.all_pass / figures.turns:.0%} of the turns always succeed: the policy can "
-            "do them already. Bring harder traces."
-        )
-    return lines
+    samples, turns = max(1, sum(outcomes.values())), max(1, figures.turns)
+    broken = outcomes.get("malformed", 0) + outcomes.get("empty", 0)
+    found = (
+        (
+            broken / samples,
+            0.25,
+            "of the samples could not be read as an action. Warm the policy up with a short SFT "
+            "on the traces, or check the chat template.",
+        ),
+        (
+            outcomes.get("truncated", 0) / samples,
+            0.05,
+            "of the samples hit the token limit. Raise profile.max_tokens.",
+        ),
+        (
+            outcomes.get("no_call", 0) / samples,
+            0.25,
+            "of the samples talk where a tool call was expected. Check that the tools reach the "
+            "prompt.",
+        ),
+        (
+            figures.all_fail / turns,
+            0.5,
+            "of the turns never succeed and teach nothing. A short SFT first, or a more lenient "
+            "verifier, brings more of them to life.",
+        ),
+        (
+            figures.all_pass / turns,
+            0.5,
+            "of the turns always succeed: the policy can do them already. Bring harder traces.",
+        ),
+    )
+    return [f"{percent(share, 0)} {advice}" for share, limit, advice in found if share > limit]
