@@ -13,7 +13,7 @@ from pivotune.domains.household.environment import (
     generated_task,
 )
 from pivotune.domains.household.expert import ExpertConfig
-from pivotune.domains.household.generator import Split
+from pivotune.domains.household.generator import TINY_GAMES, Split
 from pivotune.domains.household.progress import ProgressVerifier
 from pivotune.domains.household.traces import record
 from pivotune.domains.skills.environment import SkillEnvironment
@@ -46,7 +46,7 @@ def _household_environment(task: Task) -> Environment:
 
 def _household_tasks(split: str, n: int, seed: int) -> tuple[Task, ...]:
     kind = _household_split(split)
-    return tuple(generated_task(derive_seed(seed, split, i), kind) for i in range(n))
+    return tuple(generated_task(derive_seed(seed, split, i), kind, TINY_GAMES) for i in range(n))
 
 
 def _household_split(split: str) -> Split:

@@ -83,8 +83,9 @@ _SENTENCES: dict[TaskType, tuple[str, str]] = {
 class GeneratorConfig(msgspec.Struct, frozen=True):
     """What kind of games to draw.
 
-    size: "small" rooms have 8 to 15 receptacles and about 10 things; "full" ones are as large
-        as ALFWorld's (about 25 receptacles and 40 things in a kitchen).
+    size: "tiny" rooms have 6 receptacles of different types and about 5 things, for models of a
+        million parameters; "small" ones 8 to 15 and about 10; "full" ones are as large as
+        ALFWorld's (about 25 receptacles and 40 things in a kitchen).
     task_types: drawn from uniformly.
     floor_plans: use ALFRED's own rooms (needs the alfworld package) instead of our own scenes.
     """
@@ -94,6 +95,10 @@ class GeneratorConfig(msgspec.Struct, frozen=True):
     floor_plans: bool = False
 
 
+_OTHERS: dict[RoomSize, tuple[int, int]] = {"tiny": (3, 5), "small": (7, 11)}
+"""How many types of things lie about besides the wanted one."""
+
+TINY_GAMES = GeneratorConfig(size="tiny")
 SMALL_GAMES = GeneratorConfig()
 FULL_GAMES = GeneratorConfig(size="full")
 
@@ -137,19 +142,27 @@ def _draw_content(
     if goal is None:
         return None
     barred = {goal.receptacle_type} if not goal.conditions else set()
-    needed = goal.count + (rng.random() < 0.25 if size == "small" else rng.randint(0, 1))
+    needed = goal.count + _spare(rng, size)
     placed = _place(rng, room, goal.thing_type, needed, barred)
     if len(placed) < goal.count:
         return None
     if goal.lamp_type:
         placed += _place(rng, room, LAMP, 1, set())
     others = [name for name in homes(room.kind) if name != goal.thing_type]
-    if size == "small":
-        others = rng.sample(others, k=min(len(others), rng.randint(7, 11)))
+    if size != "full":
+        fewest, most = _OTHERS[size]
+        others = rng.sample(others, k=min(len(others), rng.randint(fewest, most)))
     for name in others:
         if name != LAMP or not goal.lamp_type:
-            placed += _place(rng, room, name, 1 if size == "small" else rng.randint(0, 3), set())
+            placed += _place(rng, room, name, rng.randint(0, 3) if size == "full" else 1, set())
     return goal, tuple(placed)
+
+
+def _spare(rng: random.Random, size: RoomSize) -> int:
+    """How many more of the wanted things there are than are wanted."""
+    if size == "tiny":
+        return 0
+    return int(rng.random() < 0.25) if size == "small" else rng.randint(0, 1)
 
 
 def _draw_goal(rng: random.Random, room: Scene, task_type: TaskType) -> Goal | None:

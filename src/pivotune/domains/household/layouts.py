@@ -21,10 +21,18 @@ from pivotune.core.errors import DataError
 from pivotune.core.seeds import derive_seed
 
 RoomKind = Literal["kitchen", "livingroom", "bedroom", "bathroom"]
-RoomSize = Literal["small", "full"]
+RoomSize = Literal["tiny", "small", "full"]
 ROOM_KINDS: tuple[RoomKind, ...] = ("kitchen", "livingroom", "bedroom", "bathroom")
 SCENES_PER_KIND = 30
 _FEWEST_RECEPTACLES = 8
+_TINY_RECEPTACLES = 6
+_TINY_ALWAYS: dict[RoomKind, tuple[str, ...]] = {
+    "kitchen": ("countertop", "fridge", "microwave", "sinkbasin"),
+    "livingroom": ("coffeetable", "sidetable", "sofa"),
+    "bedroom": ("bed", "desk", "drawer"),
+    "bathroom": ("cabinet", "countertop", "sinkbasin"),
+}
+"""What a tiny room of a kind never lacks, so that every type of task has a place."""
 
 CLOSED_RECEPTACLES = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
 """Types that have a door or a lid; they are shut when a game starts."""
@@ -275,7 +283,16 @@ def scene(kind: RoomKind, number: int, size: RoomSize) -> Scene:
     while True:
         receptacles = _furnish(rng, kind, size)
         if len(receptacles) >= _FEWEST_RECEPTACLES:
-            return Scene(id=name, kind=kind, receptacles=receptacles)
+            kept = _shrink(rng, kind, receptacles) if size == "tiny" else receptacles
+            return Scene(id=name, kind=kind, receptacles=kept)
+
+
+def _shrink(rng: random.Random, kind: RoomKind, receptacles: tuple[str, ...]) -> tuple[str, ...]:
+    """One receptacle of each type, six in all."""
+    always = _TINY_ALWAYS[kind]
+    others = sorted(set(receptacles) - set(always))
+    drawn = rng.sample(others, min(len(others), _TINY_RECEPTACLES - len(always)))
+    return tuple(sorted({*always, *drawn}))
 
 
 def _furnish(rng: random.Random, kind: RoomKind, size: RoomSize) -> tuple[str, ...]:
