@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from transformers.utils import logging
 
 from pivotune.core.errors import ModelError, StoreError
+from pivotune.models.adapter import adapted_model, merged_model
 from pivotune.models.chat import ChatFormat, Thinking
 from pivotune.models.threads import limit_threads
 
@@ -67,14 +68,21 @@ class Policy:
         """Say that the weights were changed in a way that torch does not count."""
         self._changes += 1
 
+    def add_adapter(self, rank: int, seed: int) -> None:
+        """Train LoRA factors of this rank from here on, the weights themselves stay."""
+        self.model = adapted_model(self.model, rank, seed)
+        self.mark_changed()
+
     def save(self, path: Path) -> None:
-        """Write an ordinary Hugging Face folder: model, tokenizer, template. All or nothing."""
+        """Write an ordinary Hugging Face folder: model, tokenizer, template. All or nothing.
+
+        An adapter is merged into the weights that are written.
+        """
         partial = path.with_name(path.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        model: Any = self.model
         try:
             partial.mkdir(parents=True)
-            model.save_pretrained(partial)
+            merged_model(self.model).save_pretrained(partial)
             self.tokenizer.save_pretrained(partial)
             shutil.rmtree(path, ignore_errors=True)
             os.replace(partial, path)

@@ -8,7 +8,7 @@ from pivotune.core.store import read_records
 from pivotune.core.types import Cost
 from pivotune.domains.catalog import make_environment, suite_tasks
 from pivotune.evaluate.suites import Kind, Outcome, Suite, evaluate_suite, suite_cost
-from pivotune.pipeline.policies import BASE, open_policy, open_sampler
+from pivotune.pipeline.policies import BASE, base_settings, open_policy, open_sampler
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.training import trained_policy
 from pivotune.turns.rollout import EpisodeLimits
@@ -42,15 +42,17 @@ def policies(run: Run) -> dict[str, Path | None]:
 
 def evaluate(run: Run) -> None:
     """Play every suite with every policy; what has been played is kept."""
-    recipe = run.recipe
+    recipe, wanted = run.recipe, suites(run)
+    if not wanted:
+        return
     for name, checkpoint in policies(run).items():
         stage = f"evaluate/{name}"
         upstream = () if checkpoint is None else run.folder.settings(f"train/{name}")
-        settings = (upstream, recipe.model, recipe.evaluate, recipe.profile.max_tokens)
+        settings = (upstream, base_settings(run), recipe.evaluate, recipe.profile.max_tokens)
         if not run.folder.begin(stage, (*settings, recipe.seed)):
             continue
-        sampler = open_sampler(open_policy(recipe, checkpoint))
-        cost = sum((_play(run, sampler, name, suite) for suite in suites(run)), Cost())
+        sampler = open_sampler(open_policy(run, checkpoint))
+        cost = sum((_play(run, sampler, name, suite) for suite in wanted), Cost())
         run.folder.finish(stage, cost)
 
 

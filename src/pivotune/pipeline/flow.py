@@ -1,6 +1,6 @@
 """The flow of one run on one page: which stage follows which.
 
-    import -> plan -> profile -> select -> train -> evaluate -> report
+    import -> (warm start) -> plan -> profile -> select -> train -> evaluate -> report
 
 Every stage reads and writes the run folder only, is skipped when it is finished, and goes on
 where it stopped when it was killed.
@@ -15,9 +15,11 @@ from pivotune.pipeline.reporting import report
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.traces import import_traces
 from pivotune.pipeline.training import train_methods
+from pivotune.pipeline.warm_start import warm_start
 
 STAGES: dict[str, Callable[[Run], None]] = {
     "import": import_traces,
+    "warm": warm_start,
     "plan": plan,
     "profile": profile_candidates,
     "select": select,

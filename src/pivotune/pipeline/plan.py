@@ -43,10 +43,11 @@ class MethodPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The preflight of a run.
+    """The preflight of a run. `train_rate` is 0 where nothing is to be trained.
 
     `clipped_share`: expert actions over the token limit. `live_groups`: chance that a group on a
     random candidate is mixed, averaged over per-turn posteriors. `rates` in tokens a second.
+    `template`: what the model's chat template leaves to us.
     """
 
     candidates: int
@@ -65,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     methods: dict[str, MethodPlan]
     evaluation_minutes: float
     cost: Cost
+    template: tuple[str, ...] = ()
 
     @property
     def minutes(self) -> float:
@@ -80,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True):
             f"expert actions over the token limit: {self.clipped_share:.0%}",
             f"pilot: {self.pilot_turns} turns, {self.accepted_mean:.0%} of actions accepted",
         ]
+        lines += list(self.template)
         lines += [f"left out: {reason}: {count}" for reason, count in self.dropped.items()]
         for name, live in self.live_groups.items():
             share = "undefined" if live.value is None else f"{live.value:.0%}"
@@ -114,7 +117,7 @@ def plan(run: Run) -> None:
     recipe = run.recipe
     if not run.folder.begin("plan", (run.folder.settings("import"), recipe), cheap=True):
         return
-    policy = open_base(recipe)
+    policy = open_base(run)
     candidates = training_candidates(run, open_sampler(policy))
     if not candidates.turns:
         raise DataError(
@@ -123,7 +126,7 @@ def plan(run: Run) -> None:
             got=", ".join(f"{reason}: {n}" for reason, n in candidates.dropped.items()) or None,
             fix="bring other traces, or keep failed ones with candidates.keep_failed=true",
         )
-    drawn = _draw(candidates.turns, derive_seed(recipe.seed, "pilot"))
+    drawn = _draw(candidates.turns, _pilot_size(recipe), derive_seed(recipe.seed, "pilot"))
     lengths = [
         tuple(map(len, policy.chat.render_action(turn.state, turn.tools, turn.expert)))
         for turn in drawn
@@ -136,8 +139,14 @@ def plan(run: Run) -> None:
     run.folder.finish("plan", found.cost)
 
 
-def _draw(turns: Sequence[Turn], seed: int) -> list[Turn]:
-    order = np.random.default_rng(seed).permutation(len(turns))[:PILOT_TURNS]
+def _pilot_size(recipe: Recipe) -> int:
+    """Turns of the pilot: a quarter of a quick look (`profile.turns`) where that is fewer."""
+    looked = recipe.profile.turns
+    return min(PILOT_TURNS, -(-looked // 4)) if looked else PILOT_TURNS
+
+
+def _draw(turns: Sequence[Turn], size: int, seed: int) -> list[Turn]:
+    order = np.random.default_rng(seed).permutation(len(turns))[:size]
     return [turns[i] for i in sorted(order)]
 
 
@@ -189,6 +198,7 @@ def _make_plan(
         },
         evaluation_minutes=_evaluation_samples(recipe, drawn) * pilot.seconds_per_sample / 60,
         cost=pilot.cost,
+        template=policy.chat.findings,
     )
 
 
@@ -213,7 +223,9 @@ def _run_pilot(run: Run, policy: Policy, drawn: Sequence[Turn]) -> _Pilot:
         profiles=profiles,
         seconds_per_sample=used.seconds / max(1, used.rollout_turns),
         sample_rate=used.sampled_tokens / max(1e-9, used.seconds),
-        train_rate=training_rate(policy, _expert_trees(policy, drawn[:8])),
+        train_rate=(
+            training_rate(policy, _expert_trees(policy, drawn[:8])) if recipe.methods else 0.0
+        ),
         cost=cost,
     )
 

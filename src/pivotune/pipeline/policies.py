@@ -1,26 +1,36 @@
 """Policies, samplers and verifiers of a run, by the names that the recipe uses."""
 
 from pathlib import Path
+from typing import Any
 
 from pivotune.core.protocols import Verifier
 from pivotune.domains.catalog import DOMAINS, make_environment
 from pivotune.models.policy import Policy, load_policy
 from pivotune.models.sampler import TorchSampler
 from pivotune.pipeline.recipe import Recipe
+from pivotune.pipeline.run import Run
 from pivotune.turns.rollout import RestoredEnvironments
 from pivotune.verify import build_verifier
 
 BASE = "base"
 
 
-def open_base(recipe: Recipe) -> Policy:
-    """The policy that everything starts from and is compared with."""
-    return load_policy(recipe.model_path)
+def open_base(run: Run) -> Policy:
+    """The policy that everything starts from and is compared with, after any warm start."""
+    if run.recipe.warm_start.steps:
+        return load_policy(run.folder.warm_start / "final")
+    return load_policy(run.recipe.model_path)
 
 
-def open_policy(recipe: Recipe, checkpoint: Path | None) -> Policy:
+def base_settings(run: Run) -> Any:
+    """What decides the base's weights: part of the settings of every stage that uses it."""
+    model = run.recipe.model
+    return (model, run.folder.settings("warm")) if run.recipe.warm_start.steps else model
+
+
+def open_policy(run: Run, checkpoint: Path | None) -> Policy:
     """A trained policy, or the base where there is no checkpoint."""
-    return open_base(recipe) if checkpoint is None else load_policy(str(checkpoint))
+    return open_base(run) if checkpoint is None else load_policy(checkpoint)
 
 
 def open_sampler(policy: Policy) -> TorchSampler:

@@ -12,20 +12,24 @@ from pivotune.core.store import read_json, read_records, write_json, write_recor
 from pivotune.core.types import Cost, Message, Profile, Turn
 from pivotune.ingest import split_turns
 from pivotune.pipeline.policies import (
+    base_settings,
     open_base,
     open_environments,
     open_sampler,
     open_verifier,
 )
 from pivotune.pipeline.run import Run
-from pivotune.pipeline.traces import is_validation
-from pivotune.turns.candidates import Candidates, choose_candidates, is_expert
+from pivotune.pipeline.traces import part_of
+from pivotune.turns.candidates import Candidates, choose_candidates, draw_candidates
 from pivotune.turns.pivots import Selection, profile_stats, select_pivots
 from pivotune.turns.profile import profile_turns, rescore
 from pivotune.turns.rollout import Group, sample_groups
 
 REESTIMATED = 64
 """Turns that are sampled afresh to correct the selected means: enough for +-0.06, cheap."""
+
+
+LEFT_OUT = {"failed": "the trajectory failed", "warm start": "trajectory of the warm start"}
 
 
 class FreshEstimate(msgspec.Struct, frozen=True):
@@ -55,31 +59,36 @@ class SelectReport(msgspec.Struct, frozen=True):
 
 
 def training_candidates(run: Run, sampler: Sampler) -> Candidates:
-    """Turns of expert trajectories outside the validation share, with counted losses."""
+    """Turns of the trajectories that are trained on, with counted losses."""
     recipe = run.recipe
     dropped: dict[str, int] = {}
     turns: list[Turn] = []
     for trajectory in run.trajectories():
-        if not is_expert(trajectory, recipe.candidates):
-            dropped["the trajectory failed"] = dropped.get("the trajectory failed", 0) + 1
-        elif not is_validation(trajectory, recipe.traces.validation_share):
+        part = part_of(trajectory, recipe)
+        if part == "training":
             turns += split_turns(trajectory)
+        elif part != "validation":
+            reason = LEFT_OUT[part]
+            dropped[reason] = dropped.get(reason, 0) + 1
 
     def count(messages: Sequence[Message], turn: Turn) -> int:
         return sampler.count(messages, turn.tools)
 
     limit = sampler.context_limit - recipe.profile.max_tokens
     found = choose_candidates(turns, count_tokens=count, max_prompt_tokens=limit)
-    return Candidates(found.turns, dropped | found.dropped)
+    found = Candidates(found.turns, dropped | found.dropped)
+    seed = derive_seed(recipe.seed, "profiled turns")
+    return draw_candidates(found, recipe.profile.turns, seed)
 
 
 def profile_candidates(run: Run) -> None:
     """Profile under the recipe's verifier; other verifiers judge the same samples again."""
     recipe = run.recipe
-    settings = (run.folder.settings("import"), recipe.model, recipe.profile, recipe.candidates)
-    if not run.folder.begin("profile", (*settings, recipe.verifier, recipe.seed)):
+    settings = (run.folder.settings("import"), base_settings(run), recipe.profile)
+    more = (recipe.candidates, recipe.verifier, recipe.seed)
+    if not run.folder.begin("profile", (*settings, *more)):
         return
-    sampler = open_sampler(open_base(recipe))
+    sampler = open_sampler(open_base(run))
     candidates = training_candidates(run, sampler)
     for reason, count in candidates.dropped.items():
         run.watch.say(f"left out before profiling: {reason}: {count}")
@@ -136,7 +145,7 @@ def select(run: Run) -> None:
     settings = (run.folder.settings("profile"), recipe.select, wanted_selections(run))
     if not run.folder.begin("select", settings):
         return
-    sampler = open_sampler(open_base(recipe))
+    sampler = open_sampler(open_base(run))
     cost = Cost()
     for verifier, rule in wanted_selections(run):
         report = _select_one(run, sampler, verifier, rule)

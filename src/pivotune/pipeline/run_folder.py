@@ -3,6 +3,7 @@
     recipe.toml        the recipe as it was used, defaults written out
     stages.json        stage -> the settings it ran under, and whether it is finished
     trajectories.jsonl import.json
+    warm/              the warm start's training and, in warm/final, the base that came out
     profiles/VERIFIER.jsonl      pivots/VERIFIER-RULE.json
     checkpoints/METHOD/          metrics/METHOD.jsonl
     evaluations/POLICY/SUITE.jsonl
@@ -23,9 +24,10 @@ from pivotune.core.store import read_json, write_atomic, write_json
 from pivotune.core.types import Cost, content_hash
 from pivotune.pipeline.recipe import Recipe
 
-STAGES = ("import", "plan", "profile", "select", "train", "evaluate", "report")
+STAGES = ("import", "warm", "plan", "profile", "select", "train", "evaluate", "report")
 _OUTPUTS = {
     "import": ("trajectories.jsonl", "import.json"),
+    "warm": ("warm",),
     "plan": ("plan.json",),
     "profile": ("profiles",),
     "select": ("pivots",),
@@ -112,6 +114,10 @@ class RunFolder:
     @property
     def trajectories(self) -> Path:
         return self.path / "trajectories.jsonl"
+
+    @property
+    def warm_start(self) -> Path:
+        return self.path / "warm"
 
     def profiles(self, verifier: str) -> Path:
         return self.path / "profiles" / f"{verifier}.jsonl"

@@ -1,7 +1,7 @@
 """First stage: traces in, from files of any dialect or from a domain's own expert."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,7 +11,11 @@ from pivotune.core.store import write_json, write_records
 from pivotune.core.types import Trajectory
 from pivotune.domains.catalog import find_domain
 from pivotune.ingest import TraceReader, read_trajectories
+from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
+from pivotune.turns.candidates import is_expert
+
+Part = Literal["failed", "validation", "warm start", "training"]
 
 
 def import_traces(run: Run) -> None:
@@ -56,6 +60,18 @@ def _play(run: Run) -> Iterator[Trajectory]:
             advance(1)
 
 
-def is_validation(trajectory: Trajectory, share: float) -> bool:
+def part_of(trajectory: Trajectory, recipe: Recipe) -> Part:
+    """What a trajectory is used for: profiling and training, or one of the other three."""
+    if not is_expert(trajectory, recipe.candidates):
+        return "failed"
+    if _drawn("validation", trajectory, recipe.traces.validation_share):
+        return "validation"
+    warm = recipe.warm_start
+    if warm.steps and _drawn("warm start", trajectory, warm.share):
+        return "warm start"
+    return "training"
+
+
+def _drawn(name: str, trajectory: Trajectory, share: float) -> bool:
     """Split by task: all trials of a task are on one side, whatever else is in the data."""
-    return derive_seed("validation", trajectory.task.id) % 10_000 < share * 10_000
+    return derive_seed(name, trajectory.task.id) % 10_000 < share * 10_000

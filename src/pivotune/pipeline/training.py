@@ -23,12 +23,11 @@ from pivotune.pipeline.policies import (
 from pivotune.pipeline.profiling import read_selection, usable_profiles
 from pivotune.pipeline.recipe import Method, Recipe
 from pivotune.pipeline.run import Run
-from pivotune.pipeline.traces import is_validation
+from pivotune.pipeline.traces import part_of
 from pivotune.train.losses import LossConfig
 from pivotune.train.objective import Materials, Objective
 from pivotune.train.objectives import load_objective
 from pivotune.train.trainer import Metrics, TrainConfig, Validation, train
-from pivotune.turns.candidates import is_expert
 from pivotune.turns.rollout import EpisodeLimits
 
 REPLAY_ITEMS = 2000
@@ -58,7 +57,9 @@ def train_method(run: Run, name: str, method: Method) -> None:
     settings = (run.folder.settings("select"), method, recipe.evaluate, recipe.seed)
     if not run.folder.begin(stage, settings):
         return
-    policy = open_base(recipe)
+    policy = open_base(run)
+    if method.adapter_rank:
+        policy.add_adapter(method.adapter_rank, derive_seed(recipe.seed, "adapter"))
     sampler = open_sampler(policy)
     folder = run.folder.checkpoints(name)
     with run.watch.progress(f"training {name}", method.steps, "steps") as advance:
@@ -122,10 +123,7 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
     verifier = open_verifier(recipe, recipe.verifier_of(method))
     pivots = read_selection(run, verifier.name, recipe.rule_of(method)).selection.turn_ids
     experts = [
-        trajectory
-        for trajectory in run.trajectories()
-        if is_expert(trajectory, recipe.candidates)
-        and not is_validation(trajectory, recipe.traces.validation_share)
+        trajectory for trajectory in run.trajectories() if part_of(trajectory, recipe) == "training"
     ]
     profiles, _ = usable_profiles(run, verifier.name)
     return Materials(

@@ -12,7 +12,6 @@ function and the first ratio is 1. A run folder holds
 import math
 import time
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ from pivotune.core.ledger import Ledger
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import AppendLog, read_records, write_records
 from pivotune.core.types import Cost, JsonObject, content_hash
+from pivotune.models.adapter import frozen_copy
 from pivotune.models.forward import self_check, validate_tree
 from pivotune.models.policy import Policy
 from pivotune.models.trees import TokenTree
@@ -210,10 +210,7 @@ class _Run:
             return None, None
         if given is not None:
             return given.model.eval(), given.hash
-        copy = deepcopy(self.model)
-        for parameter in copy.parameters():
-            parameter.requires_grad_(False)
-        return copy, self.policy.hash
+        return frozen_copy(self.model), self.policy.hash
 
     def resume(self) -> None:
         """Load the last checkpoint and cut the log behind it, or begin with step 0."""

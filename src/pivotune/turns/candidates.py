@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from pivotune.core.types import Message, Trajectory, Turn, content_hash
 
@@ -68,3 +69,13 @@ def choose_candidates(
         else:
             kept.append(turn)
     return Candidates(tuple(kept), dropped)
+
+
+def draw_candidates(candidates: Candidates, limit: int, seed: int) -> Candidates:
+    """At most `limit` of the turns, drawn by the seed, in their order; 0: all."""
+    count = len(candidates.turns)
+    if not 0 < limit < count:
+        return candidates
+    drawn = np.random.default_rng(seed).choice(count, limit, replace=False)
+    turns = tuple(candidates.turns[i] for i in sorted(drawn))
+    return Candidates(turns, {**candidates.dropped, "not drawn": count - limit})

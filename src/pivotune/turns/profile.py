@@ -26,9 +26,13 @@ from pivotune.turns.rollout import (
 
 
 class ProfileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How turns are profiled. K = `samples` is 8 (ours; public practice is at least 8)."""
+    """How turns are profiled. K = `samples` is 8 (ours; public practice is at least 8).
+
+    `turns` above 0 profiles that many randomly drawn candidates: a quick look.
+    """
 
     samples: int = 8
+    turns: int = 0
     temperature: float = 1.0
     max_tokens: int = 48
     portion: int = 128
