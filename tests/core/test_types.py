@@ -1,8 +1,11 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 
+import pivotune
 from pivotune.core.errors import PivotuneError
 from pivotune.core.ledger import Ledger
 from pivotune.core.seeds import derive_seed
@@ -17,7 +20,14 @@ def test_import_loads_no_torch():
         "pivotune.domains, pivotune.models, pivotune.models.scripted, pivotune.cli.main; "
         "print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'transformers')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    source = str(Path(pivotune.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": source},
+    )
     assert done.stdout.strip() == "[]"
 
 
