@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pivotune.core.errors import DataError
+from pivotune.core.scores import Classes
 from pivotune.core.tally import Tally
 from pivotune.evaluate.metrics import (
     BetaPrior,
-    Classes,
     beta_mixed_chance,
     classify,
     consistency,

@@ -27,6 +27,7 @@ from scipy.special import betaln
 
 from pivotune.core.errors import DataError
 from pivotune.core.estimate import Estimate
+from pivotune.core.scores import CLASS_NAMES, Classes, Curve
 from pivotune.core.tally import Tally
 from pivotune.evaluate.intervals import (
     BOOTSTRAP,
@@ -43,33 +44,6 @@ RowCurves = Callable[[Ints, Ints, int], Floats]
 
 # Two sums of the same terms in another order differ by rounding only.
 _ROUNDING = 1e-12
-
-
-class Curve(msgspec.Struct, frozen=True):
-    """Means over tasks for k = 1..K with pointwise 95 % intervals.
-
-    `left_out` names the tasks that have fewer than K rollouts.
-    """
-
-    convention: str
-    values: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    tasks: int
-    left_out: tuple[str, ...]
-
-
-class Classes(msgspec.Struct, frozen=True):
-    """How many tasks every rollout solved, some solved, none solved; `n` lists the rollouts."""
-
-    always: int
-    given_compute: int
-    never: int
-    n: tuple[int, ...]
-
-    @property
-    def tasks(self) -> int:
-        return self.always + self.given_compute + self.never
 
 
 class BetaPrior(msgspec.Struct, frozen=True):
@@ -219,10 +193,11 @@ def crossover(base_K: Floats, post_K: Floats) -> int | None:
 def classify(tallies: Tallies) -> Classes:
     """Count the three classes; tasks without a rollout are an error of the caller."""
     names = [class_of(tally) for tally in tallies.values()]
+    always, some, never = (names.count(name) for name in CLASS_NAMES)
     return Classes(
-        names.count("always"),
-        names.count("given compute"),
-        names.count("never"),
+        always,
+        some,
+        never,
         tuple(sorted({tally.n for tally in tallies.values()})),
     )
 

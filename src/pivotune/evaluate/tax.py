@@ -13,12 +13,12 @@ Shape letters: U distinct rows of counts, K budgets, R resamples, P pairs of mod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 import numpy as np
 from scipy.stats import rankdata
 
 from pivotune.core.errors import DataError
 from pivotune.core.estimate import Estimate
+from pivotune.core.scores import CLASS_NAMES, CoverageScores, Crossover, Curve, TaxComparison
 from pivotune.core.tally import Tally
 from pivotune.evaluate.intervals import (
     BOOTSTRAP,
@@ -30,8 +30,6 @@ from pivotune.evaluate.intervals import (
     resample_tasks,
 )
 from pivotune.evaluate.metrics import (
-    Classes,
-    Curve,
     Tallies,
     class_of,
     classify,
@@ -49,46 +47,6 @@ CONVENTION = (
     "Tax = base - post, positive = headroom lost; "
     f"paired {BOOTSTRAP}"
 )
-CLASS_NAMES = ("always", "given compute", "never")
-
-
-class CoverageScores(msgspec.Struct, frozen=True):
-    """One model's curve and what follows from it."""
-
-    curve: Curve
-    area: Estimate
-    share: Estimate
-    classes: Classes
-
-
-class Crossover(msgspec.Struct, frozen=True):
-    """k* with its interval over resamples; None stands for "not within K"."""
-
-    value: int | None
-    low: int | None
-    high: int | None
-
-
-class TaxComparison(msgspec.Struct, frozen=True):
-    """A post-trained model against its base, at a budget of K rollouts a task.
-
-    `gain[k-1]` is post's coverage minus base's at k rollouts, so its sign says which model a
-    router should pick at each budget. `moves[i][j]` counts tasks that went from class i to
-    class j, in the order always, given compute, never.
-    """
-
-    name: str
-    k: int
-    tasks: int
-    left_out: tuple[str, ...]
-    base: CoverageScores
-    post: CoverageScores
-    tax_area: Estimate
-    tax_share: Estimate
-    crossover: Crossover
-    gain: tuple[Estimate, ...]
-    moves: tuple[tuple[int, int, int], ...]
-    convention: str = CONVENTION
 
 
 def compare_tax(
@@ -124,6 +82,7 @@ def _compare(name: str, base: Tallies, post: Tallies, k: int, seed: int) -> TaxC
         _crossover((base_K, base_RK), (post_K, post_RK)),
         _gains(post_K - base_K, post_RK - base_RK, draws.tasks),
         class_moves([base[task] for task in used], [post[task] for task in used]),
+        CONVENTION,
     )
 
 

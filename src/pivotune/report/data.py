@@ -7,6 +7,7 @@ are fractions in [0, 1]; an undefined figure is an `Estimate` without a value, o
 import msgspec
 
 from pivotune.core.estimate import Estimate
+from pivotune.core.scores import TaxComparison
 from pivotune.core.types import Cost, Message, ParseOutcome, Verdict
 
 
@@ -127,7 +128,8 @@ class Fact(msgspec.Struct, frozen=True):
 class ReportData(msgspec.Struct, frozen=True):
     """The whole page. `main` is the method of the headline, `traces` one line on the data.
 
-    `turns` are all profiled turns under `pivot_sets[0]`, `details` a bounded number of them.
+    `tax` compares post-trained models with the base at several rollouts a task. `turns` are all
+    profiled turns under `pivot_sets[0]`, `details` a bounded number of them.
     `recipe` is the run's recipe as it was used.
     """
 
@@ -144,3 +146,4 @@ class ReportData(msgspec.Struct, frozen=True):
     costs: tuple[StageCost, ...] = ()
     facts: tuple[Fact, ...] = ()
     recipe: str = ""
+    tax: tuple[TaxComparison, ...] = ()

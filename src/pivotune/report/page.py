@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from pivotune.core.types import Cost, Message, ParseOutcome, Verdict
 from pivotune.report import plots, tables
 from pivotune.report.actions import action_text
 from pivotune.report.data import PolicyScore, ReportData, SampleView, TurnDetail
+from pivotune.report.plots import Plot
 from pivotune.report.tables import Table
+from pivotune.report.tax import tax_section
 from pivotune.report.text import duration, interval, number, percent, points, show, show_line
 from pivotune.report.turns import TurnFigures, advise, count_turns
 
@@ -20,15 +21,6 @@ SHOWN_MESSAGES = 6
 """Messages of a state shown in full detail: the last ones."""
 SHOWN_ACTIONS = 12
 """Different sampled actions shown for a turn."""
-
-
-class Plot(msgspec.Struct, frozen=True):
-    """A drawing, what it says in a sentence, and the numbers behind it."""
-
-    title: str
-    says: str
-    svg: Markup
-    numbers: Table
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -100,6 +92,7 @@ def build_page(data: ReportData) -> str:
         scores=_score_tables(data),
         trade=_trade(data),
         groups=_groups(data),
+        tax=tax_section(data.tax, data.main, _methods(data)),
         figures=figures,
         shares=_shares(figures),
         turn_plots=list(_turn_plots(data, figures)),

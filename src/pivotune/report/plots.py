@@ -11,6 +11,7 @@ from io import StringIO
 from typing import Any
 
 import matplotlib as mpl
+import msgspec
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -19,21 +20,22 @@ from matplotlib.ticker import MaxNLocator
 
 from pivotune.core.estimate import Estimate
 from pivotune.report.data import MethodCurves
+from pivotune.report.tables import Table
 from pivotune.report.text import show_line
 from pivotune.report.turns import BINS, Place, Slice, TurnFigures
 
 Draw = Callable[[Axes], None]
 
-_INK, _MUTED, _GRID, _PAPER = "#010a01", "#010a02", "#010a03", "#010a04"
-_BACK, _ACCENT = "#010a05", "#010a06"
+_INK, MUTED, _GRID, PAPER = "#010a01", "#010a02", "#010a03", "#010a04"
+BACK, ACCENT = "#010a05", "#010a06"
 _LINES = ("#010a11", "#010a12", "#010a13", "#010a14", "#010a15", "#010a16")
 _VARIABLES = {
     _INK: "ink",
-    _MUTED: "muted",
+    MUTED: "muted",
     _GRID: "grid",
-    _PAPER: "paper",
-    _BACK: "back-bar",
-    _ACCENT: "accent",
+    PAPER: "paper",
+    BACK: "back-bar",
+    ACCENT: "accent",
     **{colour: f"line-{i}" for i, colour in enumerate(_LINES, 1)},
 }
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
@@ -51,7 +53,7 @@ _SETTINGS: Any = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
-    "axes.edgecolor": _MUTED,
+    "axes.edgecolor": MUTED,
     "axes.labelcolor": _INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -60,8 +62,8 @@ _SETTINGS: Any = {
     "grid.color": _GRID,
     "grid.linewidth": 0.8,
     "text.color": _INK,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
     "xtick.labelcolor": _INK,
     "ytick.labelcolor": _INK,
     "xtick.major.size": 0,
@@ -69,6 +71,33 @@ _SETTINGS: Any = {
     "legend.frameon": False,
     "legend.fontsize": 11,
 }
+
+
+class Plot(msgspec.Struct, frozen=True):
+    """A drawing, what it says in a sentence, and the numbers behind it."""
+
+    title: str
+    says: str
+    svg: Markup
+    numbers: Table
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How one method is drawn everywhere: colour, line style and marker."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+def look_of(name: str, order: Sequence[str]) -> Look:
+    """The look of the method at its place in `order`, so that all drawings agree."""
+    place = order.index(name)
+    return Look(
+        _LINES[place % len(_LINES)],
+        _STYLES[place % len(_STYLES)],
+        _MARKERS[place % len(_MARKERS)],
+    )
 
 
 def draw_svg(name: str, title: str, description: str, draw: Draw, height: float = 3.0) -> Markup:
@@ -111,14 +140,14 @@ def plot_means(figures: TurnFigures, samples: int) -> Markup:
     def draw(axes: Axes) -> None:
         centres = [(i + 0.5) / BINS for i in range(BINS)]
         width = 0.9 / BINS
-        axes.bar(centres, figures.histogram, width, color=_BACK, label="all profiled turns")
-        axes.bar(centres, figures.chosen_histogram, width, color=_ACCENT, label="pivots")
+        axes.bar(centres, figures.histogram, width, color=BACK, label="all profiled turns")
+        axes.bar(centres, figures.chosen_histogram, width, color=ACCENT, label="pivots")
         axes.set_xlabel(f"mean reward of {samples} samples (0 = never accepted, 1 = always)")
         axes.set_ylabel("turns")
         axes.set_xlim(0, 1)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=_STEPS))
         axes.grid(axis="x", visible=False)
-        _legend_above(axes)
+        legend_above(axes)
 
     return draw_svg(
         "means",
@@ -133,14 +162,14 @@ def plot_spread(places: Sequence[Place]) -> Markup:
     most = max(place.turns for place in places)
 
     def draw(axes: Axes) -> None:
-        for selected, colour, label in ((False, _BACK, "other turns"), (True, _ACCENT, "pivots")):
+        for selected, colour, label in ((False, BACK, "other turns"), (True, ACCENT, "pivots")):
             shown = [place for place in places if place.selected is selected]
             axes.scatter(
                 [place.mean for place in shown],
                 [place.spread for place in shown],
                 s=[12 + 420 * place.turns / most for place in shown],
                 color=colour,
-                edgecolors=_PAPER,
+                edgecolors=PAPER,
                 linewidths=0.8,
             )
             axes.scatter([], [], s=60, color=colour, label=label)
@@ -148,7 +177,7 @@ def plot_spread(places: Sequence[Place]) -> Markup:
         axes.set_ylabel("standard deviation of the reward")
         axes.set_xlim(-0.06, 1.06)
         axes.set_ylim(-0.06, 0.58)
-        _legend_above(axes)
+        legend_above(axes)
 
     return draw_svg(
         "spread",
@@ -181,7 +210,7 @@ def plot_depth(slices: Sequence[Slice]) -> Markup:
 
 
 def _colours(slices: Sequence[Slice]) -> list[str]:
-    return [_BACK if each.turns < FEW else _ACCENT for each in slices]
+    return [BACK if each.turns < FEW else ACCENT for each in slices]
 
 
 def plot_kinds(slices: Sequence[Slice]) -> Markup:
@@ -219,13 +248,13 @@ def plot_measure(
     def draw(axes: Axes) -> None:
         for curve in curves:
             if series := curve.series.get(key):
-                look = order.index(curve.method)
+                look = look_of(curve.method, order)
                 axes.plot(
                     series.steps,
                     [scale * value for value in series.values],
-                    color=_LINES[look % len(_LINES)],
-                    linestyle=_STYLES[look % len(_STYLES)],
-                    marker=_MARKERS[look % len(_MARKERS)] if len(series.steps) < 25 else "",
+                    color=look.colour,
+                    linestyle=look.line,
+                    marker=look.marker if len(series.steps) < 25 else "",
                     markersize=5,
                     linewidth=1.8,
                     label=show_line(curve.method, 24),
@@ -233,31 +262,34 @@ def plot_measure(
         axes.set_xlabel("training step")
         axes.set_ylabel(label)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=_STEPS))
-        _legend_above(axes)
+        legend_above(axes)
 
     return draw_svg(f"curve-{key.replace('_', '-')}", title, f"{title}, by training step.", draw)
 
 
-def _legend_above(axes: Axes) -> None:
+def legend_above(axes: Axes) -> None:
+    """A legend above the axes, in as many columns as fit."""
     assert isinstance(axes.figure, Figure)
-    axes.figure.legend(loc="outside upper center", ncols=3)
+    longest = max((len(label) for label in axes.get_legend_handles_labels()[1]), default=0)
+    columns = max(1, min(3, 56 // (longest + 5)))
+    axes.figure.legend(loc="outside upper center", ncols=columns)
 
 
 def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]], order: Sequence[str]) -> Markup:
     """Gain in-domain against change out-of-domain, with 95 % intervals, in points."""
 
     def draw(axes: Axes) -> None:
-        axes.axhline(0, color=_MUTED, linewidth=1)
-        axes.axvline(0, color=_MUTED, linewidth=1)
+        axes.axhline(0, color=MUTED, linewidth=1)
+        axes.axvline(0, color=MUTED, linewidth=1)
         for name, (inside, outside) in changes.items():
-            look = order.index(name)
+            look = look_of(name, order)
             axes.errorbar(
                 [100 * (inside.value or 0)],
                 [100 * (outside.value or 0)],
                 xerr=_arms(inside),
                 yerr=_arms(outside),
-                fmt=_MARKERS[look % len(_MARKERS)],
-                color=_LINES[look % len(_LINES)],
+                fmt=look.marker,
+                color=look.colour,
                 markersize=8,
                 linewidth=1.8,
                 capsize=3,
@@ -266,7 +298,7 @@ def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]], order: Sequence
         axes.margins(0.15)
         axes.set_xlabel("change in-domain (points; right is better)")
         axes.set_ylabel("change out-of-domain (points)")
-        _legend_above(axes)
+        legend_above(axes)
 
     return draw_svg(
         "trade",

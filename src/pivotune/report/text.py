@@ -11,6 +11,7 @@ import re
 from pivotune.core.estimate import Estimate
 
 MINUS = "\N{MINUS SIGN}"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 UNDEFINED = "undefined"
 
 # C0 and C1 controls but tab and newline, zero-width and direction marks, surrogates, specials.
@@ -29,9 +30,9 @@ def show(text: str, limit: int = 2000) -> str:
 
 
 def show_line(text: str, limit: int = 80) -> str:
-    """The same on one line, for names and table cells."""
-    one = " ".join(text[: 4 * limit].split())
-    return show(one if len(one) <= limit else f"{one[: limit - 1]}…", limit)
+    """The same on one line of at most `limit` characters, for names and table cells."""
+    one = _UNSEEN.sub(_name, " ".join(text[: 4 * limit].split()))
+    return one if len(one) <= limit else f"{one[: limit - 1]}…"
 
 
 def _name(match: re.Match[str]) -> str:
@@ -42,7 +43,7 @@ def percent(value: float | None, digits: int = 1) -> str:
     """A fraction as a percentage."""
     if value is None or math.isnan(value):
         return UNDEFINED
-    return f"{value * 100:.{digits}f} %"
+    return f"{value * 100:.{digits}f}{NO_BREAK}%"
 
 
 def points(value: float | None) -> str:

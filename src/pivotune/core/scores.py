@@ -1,0 +1,78 @@
+"""What an evaluation states beyond one figure: curves, classes, and a model against its base.
+
+`pivotune.evaluate` computes these (formulas there), `pivotune.report` shows them. C(k) is the
+mean over tasks of pass@k, A(K) the headroom area, S(K) its share of what was left to gain.
+"""
+
+import msgspec
+
+from pivotune.core.estimate import Estimate
+
+CLASS_NAMES = ("always", "given compute", "never")
+"""Tasks that every rollout solves, that some solve, that none solves."""
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """Means over tasks for k = 1..K with pointwise 95 % intervals.
+
+    `left_out` names the tasks that have fewer than K rollouts.
+    """
+
+    convention: str
+    values: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    tasks: int
+    left_out: tuple[str, ...]
+
+
+class Classes(msgspec.Struct, frozen=True):
+    """How many tasks are in each class; `n` lists the numbers of rollouts that decided it."""
+
+    always: int
+    given_compute: int
+    never: int
+    n: tuple[int, ...]
+
+    @property
+    def tasks(self) -> int:
+        return self.always + self.given_compute + self.never
+
+
+class CoverageScores(msgspec.Struct, frozen=True):
+    """One model's coverage curve, and its A(K) and S(K)."""
+
+    curve: Curve
+    area: Estimate
+    share: Estimate
+    classes: Classes
+
+
+class Crossover(msgspec.Struct, frozen=True):
+    """k*, where the base's coverage reaches the post-trained one's; None is "not within K"."""
+
+    value: int | None
+    low: int | None
+    high: int | None
+
+
+class TaxComparison(msgspec.Struct, frozen=True):
+    """A post-trained model against its base, at a budget of K rollouts a task.
+
+    `gain[k-1]` is post's coverage minus base's at k rollouts, so its sign says which model a
+    router should pick at each budget. `moves[i][j]` counts tasks that went from class i to
+    class j of `CLASS_NAMES`.
+    """
+
+    name: str
+    k: int
+    tasks: int
+    left_out: tuple[str, ...]
+    base: CoverageScores
+    post: CoverageScores
+    tax_area: Estimate
+    tax_share: Estimate
+    crossover: Crossover
+    gain: tuple[Estimate, ...]
+    moves: tuple[tuple[int, int, int], ...]
+    convention: str
