@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from pivotune import __version__
+from pivotune.cli.lab import app as lab_app
 from pivotune.cli.screen import Screen
 from pivotune.core.errors import PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
@@ -25,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(lab_app, name="lab")
 
 Arguments = Annotated[
     list[str] | None,

@@ -28,6 +28,7 @@ from pivotune.models.sampler import TorchSampler
 from pivotune.train.objective import Collected, Stateless
 from pivotune.train.trainer import TrainConfig, TrainResult, train
 
+
 class BaseConfig(msgspec.Struct, frozen=True):
     """What a base model is made of; the defaults made the one that is shipped."""
 
@@ -37,7 +38,7 @@ class BaseConfig(msgspec.Struct, frozen=True):
     tokenizer_steps: int = 200
     """Steps of the mixture whose texts the tokenizer learns from."""
     steps: int = 2000
-    learning_rate: float = 6e-3
+    learning_rate: float = 4e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01
     token_budget: int = 4096
@@ -87,7 +88,7 @@ def train_base(
         learning_rate=config.learning_rate,
         warmup_steps=config.warmup_steps,
         schedule="cosine",
-        betas=(0.9, 0.95),
+        betas=(0.9, 0.98),
         weight_decay=config.weight_decay,
         token_budget=config.token_budget,
         checkpoint_every=config.checkpoint_every,

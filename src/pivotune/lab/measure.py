@@ -18,6 +18,7 @@ from pivotune.domains.household.environment import (
     generated_task,
     task_game,
 )
+from pivotune.domains.household.generator import TINY_GAMES
 from pivotune.domains.skills.environment import SkillEnvironment
 from pivotune.domains.skills.hints import with_hint
 from pivotune.domains.skills.judging import read_judgement
@@ -81,7 +82,7 @@ class BaseMeasure(msgspec.Struct, frozen=True):
 
 def measure_base(sampler: Sampler, config: MeasureConfig) -> BaseMeasure:
     """Measure everything; the same seed gives the same games, items and random streams."""
-    tasks = tuple(generated_task(seed, "unseen") for seed in range(config.games))
+    tasks = tuple(generated_task(seed, "unseen", TINY_GAMES) for seed in range(config.games))
     items = skill_tasks(n=config.items, seed=config.seed)
     judged_turn, judged = measure_judging(sampler, config)
     return BaseMeasure(
@@ -148,7 +149,9 @@ def measure_hints(sampler: Sampler, config: MeasureConfig) -> Share:
     rng = random.Random(derive_seed(config.seed, "measure hints"))
     requests, wanted = [], []
     for game in range(config.helpers):
-        played = play_unsurely(generated_task(game, "unseen"), Doubts(), SHOWN, config.seed)
+        played = play_unsurely(
+            generated_task(game, "unseen", TINY_GAMES), Doubts(), SHOWN, config.seed
+        )
         for hint in draw_hints(played, 1, rng):
             state = with_hint(played.messages[: hint.position], hint.action)
             requests.append(_request(state, played.tools, derive_seed(config.seed, "hint", game)))
@@ -162,7 +165,9 @@ def measure_judging(sampler: Sampler, config: MeasureConfig) -> tuple[Share, Sha
     """Short unseen games judged: the right turn, and the right better action besides."""
     requests, wanted = [], []
     for game in range(config.helpers):
-        question, answer = judging_messages(generated_task(game, "unseen"), Doubts(), config.seed)
+        question, answer = judging_messages(
+            generated_task(game, "unseen", TINY_GAMES), Doubts(), config.seed
+        )
         requests.append(_request((question,), (), derive_seed(config.seed, "judge", game)))
         wanted.append(read_judgement(answer))
     found = [read_judgement(each.message) for (each,) in sampler.sample(requests)]

@@ -3,6 +3,7 @@
     household   games of the train split, played by a player that is unsure (`noisy_expert`)
     hints       turns of these games at which the action that a hint suggests is taken
     judging     short games with their outcome: the first mistake and a better action
+    echoes      a row of words to be said again: teaches to look back, which all the rest needs
     skills      items of the eight out-of-domain skills, equally many of each
 
 A mistake in a judged game is a turn after which the optimal remaining plan is longer. Half of
@@ -25,6 +26,9 @@ from pivotune.domains.household.environment import (
     HouseholdEnvironment,
     generated_task,
 )
+from pivotune.domains.household.generator import TINY_GAMES
+from pivotune.domains.household.layouts import CAN_CONTAIN
+from pivotune.domains.skills.copying import WORDS
 from pivotune.domains.skills.judging import judging_answer, judging_question
 from pivotune.domains.skills.suite import SKILLS, draw_item
 from pivotune.lab.noisy_expert import Doubts, play_unsurely
@@ -36,6 +40,11 @@ from pivotune.models.trees import TokenTree
 SHOWN = EnvironmentConfig(dialect="act", step_limit=30)
 FIRST_GAME = 1_000_000
 """Games of the mixture are numbered from here, so that studies can use the seeds below."""
+_ECHO_WORDS = (
+    *sorted({*CAN_CONTAIN} | frozenset().union(*CAN_CONTAIN.values())),
+    *WORDS,
+    *"abcdefghijklmnopqrstuvwxyz0123456789",
+)
 _SHORT = EnvironmentConfig(dialect="act", step_limit=12)
 _PUT = "move {object} to {receptacle}"
 
@@ -43,18 +52,20 @@ _PUT = "move {object} to {receptacle}"
 class MixtureConfig(msgspec.Struct, frozen=True):
     """One training step's worth.
 
-    games: household games. doubts: how unsure their player is. hints: hinted turns in each
-    game. judge_every: steps from one judged game to the next. items: items of each skill.
-    context_weight: weight of tokens that the assistant did not write (its own have 1).
+    games: household games, in tiny rooms. doubts: how unsure their player is. hints: hinted
+    turns in each game. judge_every: steps from one judged game to the next. items: items of each
+    skill. echoes: rows of words. context_weight: weight of tokens that the assistant did not
+    write (its own have 1).
     """
 
     seed: int = 0
-    games: int = 3
+    games: int = 5
     doubts: Doubts = Doubts()
     hints: int = 1
     judge_every: int = 2
     items: int = 5
-    context_weight: float = 0.1
+    echoes: int = 6
+    context_weight: float = 1.0
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -103,20 +114,28 @@ def draw_conversations(config: MixtureConfig, step: int) -> Iterator[Conversatio
     """The conversations of a step, household first."""
     rng = random.Random(derive_seed(config.seed, "mixture", step))
     for number in range(config.games):
-        yield _household(config, FIRST_GAME + step * config.games + number, rng)
+        task = generated_task(FIRST_GAME + step * config.games + number, "train", TINY_GAMES)
+        yield _household(config, task, rng)
     if step % config.judge_every == 0:
-        task = generated_task(FIRST_GAME + step, "train")
+        task = generated_task(FIRST_GAME + step, "train", TINY_GAMES)
         yield Conversation("judging", judging_messages(task, config.doubts, config.seed + 1))
+    for _ in range(config.echoes):
+        yield _echo(rng)
     for name in SKILLS:
         for _ in range(config.items):
             item = draw_item(name, "train", rng)
             yield Conversation("skills", (*item.messages, item.answer), item.tools)
 
 
-def _household(config: MixtureConfig, game: int, rng: random.Random) -> Conversation:
-    played = play_unsurely(generated_task(game, "train"), config.doubts, SHOWN, config.seed)
+def _household(config: MixtureConfig, task: Task, rng: random.Random) -> Conversation:
+    played = play_unsurely(task, config.doubts, SHOWN, config.seed)
     hints = draw_hints(played, config.hints, rng)
     return Conversation("household", played.messages, played.tools, hints)
+
+
+def _echo(rng: random.Random) -> Conversation:
+    words = " ".join(rng.choices(_ECHO_WORDS, k=rng.randint(6, 24)))
+    return Conversation("echoes", (Message("user", f"echo: {words}"), Message("assistant", words)))
 
 
 def draw_hints(played: Trajectory, count: int, rng: random.Random) -> tuple[Hint, ...]:

@@ -26,21 +26,21 @@ _MISTAKES = _IDLE + 3 * _ASTRAY
 class Doubts(msgspec.Struct, frozen=True):
     """Chance of a mistake by what the moment asks for."""
 
-    search: float = 0.35
+    search: float = 0.1
     """Nothing wanted has been seen: choose where to look."""
-    open: float = 0.15
+    open: float = 0.05
     """Standing at a shut place while searching."""
-    fetch: float = 0.4
+    fetch: float = 0.1
     """Something wanted has been seen elsewhere."""
-    take: float = 0.25
+    take: float = 0.05
     """Something wanted lies here."""
-    treat: float = 0.65
+    treat: float = 0.25
     """It is held and must be cleaned, heated or cooled first."""
-    deliver: float = 0.55
+    deliver: float = 0.15
     """It is held and belongs somewhere else, or under a lamp."""
-    place: float = 0.25
+    place: float = 0.05
     """It is held where it belongs."""
-    put_back: float = 0.3
+    put_back: float = 0.05
     """Something else is held."""
 
 

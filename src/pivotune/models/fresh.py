@@ -13,13 +13,13 @@ from pivotune.models.threads import limit_threads
 class ModelShape(msgspec.Struct, frozen=True):
     """A Qwen3-architecture model with tied embeddings."""
 
-    hidden: int = 160
+    hidden: int = 128
     layers: int = 4
     heads: int = 4
     kv_heads: int = 2
-    intermediate: int = 480
+    intermediate: int = 384
     context: int = 2048
-    rope_theta: float = 10_000.0
+    rope_theta: float = 1000.0
     init_std: float = 0.06
     """The usual 0.02 is meant for wide models: narrow ones learn from it at half the speed."""
 
