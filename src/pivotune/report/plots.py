@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 import msgspec
+import numpy as np
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -270,9 +271,15 @@ def plot_measure(
 def legend_above(axes: Axes) -> None:
     """A legend above the axes, in as many columns as fit."""
     assert isinstance(axes.figure, Figure)
-    longest = max((len(label) for label in axes.get_legend_handles_labels()[1]), default=0)
-    columns = max(1, min(3, 56 // (longest + 5)))
-    axes.figure.legend(loc="outside upper center", ncols=columns)
+    lengths = [len(label) for label in axes.get_legend_handles_labels()[1]]
+    fitting = (columns for columns in (3, 2) if _legend_width(lengths, columns) <= 58)
+    axes.figure.legend(loc="outside upper center", ncols=next(fitting, 1))
+
+
+def _legend_width(lengths: Sequence[int], columns: int) -> int:
+    """Characters across; matplotlib fills column by column, and a key takes about six."""
+    parts = np.array_split(np.array(lengths), columns)
+    return sum(int(part.max()) + 6 for part in parts if len(part))
 
 
 def plot_trade(changes: Mapping[str, tuple[Estimate, Estimate]], order: Sequence[str]) -> Markup:
