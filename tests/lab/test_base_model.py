@@ -56,5 +56,5 @@ def test_a_build_writes_a_model_with_its_card(tmp_path: Path) -> None:
     assert set(card.measured.skills["0.0"]) == set(SKILLS)
     assert card.measured.hints.n == 3
     assert sum(card.composition.values()) == pytest.approx(1.0, abs=0.01)
-    assert set(card.composition) == {"household", "hints", "judging", "skills"}
+    assert set(card.composition) == {"echoes", "household", "hints", "judging", "skills"}
     assert card.parameters == sum(each.numel() for each in weights(tmp_path / "model"))

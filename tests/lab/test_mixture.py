@@ -7,6 +7,7 @@ from pivotune.core.types import Message, Task
 from pivotune.domains.household.actions import to_message
 from pivotune.domains.household.environment import HouseholdEnvironment, generated_task
 from pivotune.domains.household.expert import Memory
+from pivotune.domains.household.generator import TINY_GAMES
 from pivotune.domains.skills.hints import describe_action
 from pivotune.domains.skills.item import SkillItem
 from pivotune.domains.skills.judging import read_judgement
@@ -40,7 +41,12 @@ def test_a_step_is_a_function_of_config_and_step(chat: ChatFormat) -> None:
 def test_a_step_holds_what_its_config_says() -> None:
     drawn = list(draw_conversations(CONFIG, 0))
     counts = Counter(each.source for each in drawn)
-    assert counts == {"household": 2, "judging": 1, "skills": 2 * len(SKILLS)}
+    assert counts == {
+        "household": 2,
+        "judging": 1,
+        "echoes": CONFIG.echoes,
+        "skills": 2 * len(SKILLS),
+    }
     assert all(len(each.hints) == 2 for each in drawn if each.source == "household")
     for each in drawn:
         if each.source == "skills":
@@ -99,7 +105,7 @@ def test_hints_are_admissible_and_not_always_the_best() -> None:
                 task = next(
                     task
                     for number in range(2)
-                    if (task := generated_task(FIRST_GAME + 2 * step + number, "train"))
+                    if (task := generated_task(FIRST_GAME + 2 * step + number, "train", TINY_GAMES))
                     and opening(task) == each.messages[:2]
                 )
                 environment = HouseholdEnvironment(SHOWN)
@@ -142,7 +148,7 @@ def test_a_judgement_names_the_first_turn_that_lengthens_the_plan() -> None:
                 break
         else:
             assert judged is None
-    assert 5 < named < 30
+    assert 2 < named < 30
 
 
 def act(command: str) -> Message:

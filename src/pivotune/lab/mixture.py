@@ -56,6 +56,8 @@ class MixtureConfig(msgspec.Struct, frozen=True):
     turns in each game. judge_every: steps from one judged game to the next. items: items of each
     skill. echoes: rows of words. context_weight: weight of tokens that the assistant did not
     write (its own have 1).
+    echo_steps: so many first steps hold `echo_batch` echoes and nothing else. Looking back is
+    learnt suddenly, after 200 such steps or so; without it the rest is hardly learnt at all.
     """
 
     seed: int = 0
@@ -65,6 +67,8 @@ class MixtureConfig(msgspec.Struct, frozen=True):
     judge_every: int = 2
     items: int = 5
     echoes: int = 6
+    echo_steps: int = 0
+    echo_batch: int = 64
     context_weight: float = 1.0
 
 
@@ -93,16 +97,16 @@ def draw_mixture(chat: ChatFormat, config: MixtureConfig, step: int) -> list[Tok
 
 
 def mixture_texts(config: MixtureConfig, steps: int) -> Iterator[str]:
-    """The texts of the first steps, for training a tokenizer."""
-    for step in range(steps):
+    """The texts of the first mixed steps, for training a tokenizer."""
+    for step in range(config.echo_steps, config.echo_steps + steps):
         for each in draw_conversations(config, step):
             yield from message_texts(each.messages, each.tools)
 
 
 def composition(chat: ChatFormat, config: MixtureConfig, steps: int = 20) -> dict[str, float]:
-    """Share of each source in the tokens of the first steps; hints count as their own source."""
+    """Token share of each source in the first mixed steps; hints are a source of their own."""
     tokens: dict[str, int] = defaultdict(int)
-    for step in range(steps):
+    for step in range(config.echo_steps, config.echo_steps + steps):
         for tree in draw_mixture(chat, config, step):
             trunk = len(tree.segments[0].ids)
             tokens[tree.id.split(" ")[0]] += trunk
@@ -113,6 +117,9 @@ def composition(chat: ChatFormat, config: MixtureConfig, steps: int = 20) -> dic
 def draw_conversations(config: MixtureConfig, step: int) -> Iterator[Conversation]:
     """The conversations of a step, household first."""
     rng = random.Random(derive_seed(config.seed, "mixture", step))
+    if step < config.echo_steps:
+        yield from (_echo(rng) for _ in range(config.echo_batch))
+        return
     for number in range(config.games):
         task = generated_task(FIRST_GAME + step * config.games + number, "train", TINY_GAMES)
         yield _household(config, task, rng)

@@ -1,6 +1,8 @@
 """New policies with random weights, for models that are trained from nothing."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -22,6 +24,11 @@ class ModelShape(msgspec.Struct, frozen=True):
     rope_theta: float = 1000.0
     init_std: float = 0.06
     """The usual 0.02 is meant for wide models: narrow ones learn from it at half the speed."""
+    embedding_std: float = 0.5
+    """Large beside what the blocks add at first, so that deep layers still see which token it is:
+    with 0.06 no model learnt to copy within five million tokens, with 0.5 half a million do."""
+    block_scale: float = 0.3
+    """Factor on the first weights of what each block adds to the stream."""
 
 
 def fresh_policy(shape: ModelShape, tokenizer_folder: Path, seed: int) -> Policy:
@@ -47,4 +54,15 @@ def fresh_policy(shape: ModelShape, tokenizer_folder: Path, seed: int) -> Policy
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
+    _scale(model, shape)
     return Policy(model.eval(), tokenizer)
+
+
+def _scale(model: Any, shape: ModelShape) -> None:
+    """Put the first weights to scale; the last norm keeps the first logits at unit spread."""
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(shape.embedding_std / shape.init_std)
+        model.model.norm.weight.fill_(1.0 / (shape.embedding_std * math.sqrt(shape.hidden)))
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.mul_(shape.block_scale)
+            layer.mlp.down_proj.weight.mul_(shape.block_scale)
