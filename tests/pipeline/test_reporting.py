@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pivotune.core.errors import StoreError
 from pivotune.core.store import AppendLog, write_json, write_records
 from pivotune.core.types import (
     Cost,
@@ -182,6 +183,7 @@ def test_page_and_summary_say_the_same(tmp_path):
     costs = json.loads((run.folder.path / "costs.json").read_text())
     assert costs == summary["cost"] == {"profile": {"rollout_turns": 800, "seconds": 30.0}}
     page = (run.folder.path / "report.html").read_text()
+    said = " ".join(page.split())  # spaces that do not break count as spaces
     for text in (
         "pivotrl solves 75.0 % of household:unseen, the base 25.0 %: +50.0 points",
         f"{len(chosen_of(10))} of 98 profiled turns are pivots",
@@ -190,11 +192,20 @@ def test_page_and_summary_say_the_same(tmp_path):
         "weights policy-hash",
         "800 rollout turns",
     ):
-        assert text in page
+        assert text in said
     assert any("pivotrl: in-domain  75.0%" in line for line in headline(run))
-    first = page
     report(run)
-    assert (run.folder.path / "report.html").read_text() == first
+    assert (run.folder.path / "report.html").read_text() == page
+
+
+def test_outcomes_of_other_tasks_are_refused(tmp_path):
+    run = open_run(tmp_path / "run")
+    write_profiles(run, 10)
+    write_rest(run)
+    played = run.folder.outcomes("base", suites(run)[0].name)
+    write_records(played, [Outcome("another", "", 0, 1.0, 5, "done", Cost(5))])
+    with pytest.raises(StoreError, match="evaluate again"):
+        report(run)
 
 
 SCALE = """

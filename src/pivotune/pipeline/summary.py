@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from pivotune.core.errors import StoreError
 from pivotune.core.estimate import Estimate
 from pivotune.core.tally import Tally
 from pivotune.core.types import Cost
@@ -118,6 +119,13 @@ def _groups(outcomes: Sequence[Outcome], suite: Suite, *, grouped: bool) -> Grou
         if task.id in counts:
             name = str(task.payload.get("group", "")) if grouped else ""
             groups.setdefault(name, {})[task.id] = counts[task.id]
+    if not groups:
+        raise StoreError(
+            "no outcome belongs to a task of the suite",
+            where=suite.name,
+            got=f"{len(outcomes)} outcomes of other tasks",
+            fix="the suite's tasks have changed since: evaluate again with --redo evaluate",
+        )
     return groups
 
 
