@@ -125,26 +125,12 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a verifier says of an action: a reward in [0, 1], or invalid with a reason.
-
-    An invalid verdict has reward None and is never scored as zero.
-    """
-
-    reward: float | None
-    reason: str
-    parts: dict[str, float] = msgspec.field(default_factory=dict)
-
-    @property
-    def invalid(self) -> bool:
-        return self.reward is None
-
-
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a piece of work used.
 
     `prompt_tokens` counts each request's prompt once, however many samples share it and
-    whatever a cache saved.
+    whatever a cache saved. `judge_tokens` are those that judges and scoring models say they used,
+    prompt and answer together: they are not the policy's.
     """
 
     rollout_turns: int = 0
@@ -154,11 +140,29 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     environment_steps: int = 0
     verifier_calls: int = 0
     judge_calls: int = 0
+    judge_tokens: int = 0
     seconds: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
         names = self.__struct_fields__
         return Cost(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a verifier says of an action: a reward in [0, 1], or invalid with a reason.
+
+    An invalid verdict has reward None and is never scored as zero. `cost` is what asking others
+    took (a judge, an environment); the call itself is counted by whoever made it.
+    """
+
+    reward: float | None
+    reason: str
+    parts: dict[str, float] = msgspec.field(default_factory=dict)
+    cost: Cost = Cost()
+
+    @property
+    def invalid(self) -> bool:
+        return self.reward is None
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -235,6 +235,7 @@ _COSTS = {
     "environment_steps": "environment steps",
     "verifier_calls": "verifier calls",
     "judge_calls": "judge calls",
+    "judge_tokens": "judge tokens",
     "seconds": "time",
 }
 

@@ -21,6 +21,7 @@ from pivotune.turns.rollout import (
     check_invalid_share,
     expert_completion,
     judge,
+    judging_cost,
     sample_groups,
 )
 
@@ -150,7 +151,7 @@ def _as_profile(
             _as_sample(completion, verdict)
             for completion, verdict in zip(group.completions, group.verdicts, strict=True)
         ),
-        cost=group.cost + Cost(verifier_calls=1, seconds=seconds),
+        cost=group.cost + judging_cost([expert]) + Cost(seconds=seconds),
     )
 
 
@@ -191,7 +192,7 @@ def rescore(
                 expert=expert,
                 verifier=verifier.name,
                 verifier_version=verifier.version,
-                cost=Cost(verifier_calls=len(samples) + 1),
+                cost=judging_cost([*verdicts, expert]),
             )
         )
     return scored

@@ -91,7 +91,7 @@ def sample_groups(
     groups = []
     for turn, completions in zip(turns, sampled, strict=True):
         verdicts = judge(turn, completions, verifier, environments)
-        groups.append(Group(turn, completions, verdicts, _group_cost(completions)))
+        groups.append(Group(turn, completions, verdicts, _group_cost(completions, verdicts)))
     return groups
 
 
@@ -156,14 +156,19 @@ def check_invalid_share(verdicts: Sequence[Verdict], limit: float, where: str) -
         )
 
 
-def _group_cost(completions: Sequence[Completion]) -> Cost:
+def _group_cost(completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> Cost:
     prompt = len(completions[0].prompt_ids) if completions else 0
-    return Cost(
+    sampled = Cost(
         rollout_turns=len(completions),
         prompt_tokens=prompt,
         sampled_tokens=sum(len(each.token_ids) for each in completions),
-        verifier_calls=len(completions),
     )
+    return sampled + judging_cost(verdicts)
+
+
+def judging_cost(verdicts: Sequence[Verdict]) -> Cost:
+    """One call a verdict, and what the verdicts themselves say they took."""
+    return sum((verdict.cost for verdict in verdicts), Cost(verifier_calls=len(verdicts)))
 
 
 class Play(msgspec.Struct, frozen=True):

@@ -6,9 +6,11 @@ An invalid member makes the whole invalid unless the others decide without it.
 import math
 from collections.abc import Sequence
 
+import msgspec
+
 from pivotune.core.errors import VerifierError
 from pivotune.core.protocols import Environment, Verifier
-from pivotune.core.types import Completion, Turn, Verdict
+from pivotune.core.types import Completion, Cost, Turn, Verdict
 
 
 class Safe:
@@ -60,12 +62,14 @@ class FirstOf(_Composition):
         self, turn: Turn, completion: Completion, environment: Environment | None
     ) -> Verdict:
         reasons: list[str] = []
+        cost = Cost()
         for member in self.members:
             verdict = member.verify(turn, completion, environment)
+            cost += verdict.cost
             if not verdict.invalid:
-                return verdict
+                return msgspec.structs.replace(verdict, cost=cost)
             reasons.append(f"{member.name}: {verdict.reason}")
-        return Verdict(None, "; ".join(reasons))
+        return Verdict(None, "; ".join(reasons), cost=cost)
 
 
 class AllOf(_Composition):
@@ -101,20 +105,22 @@ def _extreme(
     parts: dict[str, float] = {}
     chosen: tuple[float, str] | None = None
     failed = ""
+    cost = Cost()
     for member in members:
         verdict = member.verify(turn, completion, environment)
+        cost += verdict.cost
         if verdict.reward is None:
             failed = failed or f"{member.name}: {verdict.reason}"
             continue
         parts |= verdict.parts | {member.name: verdict.reward}
         reason = f"{member.name}: {verdict.reason}"
         if verdict.reward == stop_at:
-            return Verdict(verdict.reward, reason, parts)
+            return Verdict(verdict.reward, reason, parts, cost)
         if chosen is None or abs(verdict.reward - stop_at) < abs(chosen[0] - stop_at):
             chosen = (verdict.reward, reason)
     if failed or chosen is None:
-        return Verdict(None, failed)
-    return Verdict(*chosen, parts)
+        return Verdict(None, failed, cost=cost)
+    return Verdict(*chosen, parts, cost)
 
 
 class Weighted(_Composition):
@@ -139,11 +145,13 @@ class Weighted(_Composition):
         total = 0.0
         parts: dict[str, float] = {}
         reasons: list[str] = []
+        cost = Cost()
         for member, weight in zip(self.members, self.weights, strict=True):
             verdict = member.verify(turn, completion, environment)
+            cost += verdict.cost
             if verdict.reward is None:
-                return Verdict(None, f"{member.name}: {verdict.reason}")
+                return Verdict(None, f"{member.name}: {verdict.reason}", cost=cost)
             total += weight * verdict.reward
             parts |= verdict.parts | {member.name: verdict.reward}
             reasons.append(f"{member.name}: {verdict.reason}")
-        return Verdict(min(1.0, total / sum(self.weights)), "; ".join(reasons), parts)
+        return Verdict(min(1.0, total / sum(self.weights)), "; ".join(reasons), parts, cost)
