@@ -70,7 +70,9 @@ class Endpoint:
         _check_url(config.url, what)
         self._key = _read_key(config.key_env, what)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._client = httpx.Client(headers=headers, follow_redirects=False)
+        # Certificates take a third of a second to load; redirects, to another scheme, are refused.
+        secure = config.url.startswith("https")
+        self._client = httpx.Client(headers=headers, follow_redirects=False, verify=secure)
 
     def post(self, path: str, body: JsonObject) -> Answer:
         """The decoded answer to a JSON body; raises `EndpointError`."""
@@ -97,7 +99,7 @@ class Endpoint:
         """Doubling, with jitter, so that many clients do not come back at once."""
         if attempts == 0:
             return 0.0
-        doubled = self.config.backoff_s * 2 ** (attempts - 1)
+        doubled = self.config.backoff_s * float(1 << (attempts - 1))
         return max(asked_s, random.uniform(0.5, 1.0) * min(doubled, MAX_WAIT_S))
 
     def _ask(self, path: str, content: bytes, end: float, attempt: int) -> Any:
