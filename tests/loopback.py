@@ -2,8 +2,8 @@
 
     with Loopback(script) as server:    # server.url, server.requests
 
-`script(request)` is called for every POST with the decoded body and the number of requests
-before it; it returns the answer's text (a chat completion is made of it), a whole JSON body, or a
+`script(request)` is called for every request with the decoded body ({} for a GET) and the number
+of requests before it; it returns the answer's text (a chat completion is made of it), a whole JSON body, or a
 `Reply` that says status, headers, raw bytes or how long to wait. It stands for every endpoint in
 the tests: judges, reward models, samplers.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class Request(NamedTuple):
-    """One POST as it came in."""
+    """One request as it came in."""
 
     path: str
     headers: dict[str, str]
@@ -99,6 +99,8 @@ class Loopback:
                     self._send(reply)
                 except OSError:
                     self.close_connection = True  # the client gave up waiting
+
+            do_GET = do_POST  # noqa: N815  (the base class wants these names)
 
             def _send(self, reply: Reply) -> None:
                 self.send_response(reply.status)

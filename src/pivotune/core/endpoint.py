@@ -39,11 +39,15 @@ class EndpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndpointError(Exception):
-    """No usable answer, and why; `attempts` requests were sent."""
+    """No usable answer, and why; `attempts` requests were sent.
 
-    def __init__(self, problem: str, attempts: int) -> None:
+    `status` is that of an answer that another attempt would not change; else 0.
+    """
+
+    def __init__(self, problem: str, attempts: int, status: int = 0) -> None:
         super().__init__(f"{problem} (attempts: {attempts})")
         self.attempts = attempts
+        self.status = status
 
 
 class Answer(NamedTuple):
@@ -76,8 +80,14 @@ class Endpoint:
 
     def post(self, path: str, body: JsonObject) -> Answer:
         """The decoded answer to a JSON body; raises `EndpointError`."""
+        return self._request("POST", path, msgspec.json.encode(body))
+
+    def get(self, path: str) -> Answer:
+        """The decoded JSON at a path; raises `EndpointError`."""
+        return self._request("GET", path, b"")
+
+    def _request(self, method: str, path: str, content: bytes) -> Answer:
         end = time.monotonic() + self.config.deadline_s
-        content = msgspec.json.encode(body)
         problem, attempts, asked_s = "no attempt was made", 0, 0.0
         while attempts <= self.config.retries:
             wait_s = self._wait_s(attempts, asked_s)
@@ -87,7 +97,7 @@ class Endpoint:
             time.sleep(wait_s)
             attempts += 1
             try:
-                return Answer(self._ask(path, content, end, attempts), attempts)
+                return Answer(self._ask(method, path, content, end, attempts), attempts)
             except _TransientError as error:
                 problem, asked_s = str(error), error.wait_s
         raise EndpointError(self._redact(problem), attempts)
@@ -102,14 +112,14 @@ class Endpoint:
         doubled = self.config.backoff_s * float(1 << (attempts - 1))
         return max(asked_s, random.uniform(0.5, 1.0) * min(doubled, MAX_WAIT_S))
 
-    def _ask(self, path: str, content: bytes, end: float, attempt: int) -> Any:
+    def _ask(self, method: str, path: str, content: bytes, end: float, attempt: int) -> Any:
         end = min(end, time.monotonic() + self.config.timeout_s)
         url = f"{self.config.url.rstrip('/')}/{path.lstrip('/')}"
         try:
             with self._client.stream(
-                "POST",
+                method,
                 url,
-                content=content,
+                content=content or None,
                 headers={"Content-Type": "application/json"},
                 timeout=max(0.001, end - time.monotonic()),
             ) as response:
@@ -122,7 +132,8 @@ class Endpoint:
         if status in _TRANSIENT or status >= 500:
             raise _TransientError(f"HTTP {status}: {_brief(data)}", wait_s)
         if not 200 <= status < 300:
-            raise EndpointError(self._redact(f"HTTP {status} from {url}: {_brief(data)}"), attempt)
+            problem = self._redact(f"HTTP {status} from {url}: {_brief(data)}")
+            raise EndpointError(problem, attempt, status)
         try:
             return msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
