@@ -29,11 +29,11 @@ from pivotune.train.objectives.local_grpo import (
     LocalGrpoConfig,
     action_advantages,
     group_tree,
-    merge_trunks,
 )
 from pivotune.train.objectives.rejection_sft import RejectionSft, RejectionSftConfig
 from pivotune.train.objectives.sft import Sft, SftConfig, encode_trajectory, keep_all
 from pivotune.train.trainer import TrainConfig, train
+from pivotune.train.trunks import merge_trunks
 from pivotune.turns.rollout import Group
 from tiny_models import CHATML, byte_tokenizer
 from train.toy import small_policy

@@ -224,6 +224,7 @@ class Episode(msgspec.Struct, frozen=True, omit_defaults=True):
     reward: float | None
     ended: Literal["done", "turns", "context", "failed"]
     problem: str = ""
+    tools: tuple[ToolSpec, ...] = ()
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

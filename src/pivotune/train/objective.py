@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 from pivotune.core.errors import RecipeError
 from pivotune.core.protocols import Sampler, Verifier
-from pivotune.core.types import Cost, JsonObject, Profile, Trajectory, Turn
+from pivotune.core.types import Cost, JsonObject, Profile, Task, Trajectory, Turn
 from pivotune.models.chat import ChatFormat
 from pivotune.models.trees import TokenTree
-from pivotune.turns.rollout import RestoredEnvironments
+from pivotune.turns.rollout import MakeEnvironment, RestoredEnvironments
 
 T = TypeVar("T")
 Draw = Callable[[int], Sequence[TokenTree]]
@@ -24,12 +24,14 @@ class Collected:
     """One step's training data. No trees: nothing to learn this step, the weights stay.
 
     `metrics` go into the step's line of the metrics log under their own names; `cost` is what
-    collecting used (its seconds are the trainer's to measure).
+    collecting used (its seconds are the trainer's to measure). `phases` are parts of the collecting
+    that the ledger shows apart, such as detection: with their own seconds, and not in `cost`.
     """
 
     trees: Sequence[TokenTree]
     metrics: Mapping[str, float] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+    phases: Mapping[str, Cost] = field(default_factory=dict)
 
 
 class Objective(Protocol):
@@ -63,7 +65,9 @@ class Materials:
     """What a run has to train from; a method takes what it needs.
 
     `turns` are the pivots (or whatever turns are trained on), `trajectories` the expert's,
-    `replay` those of other work to be mixed in. `draw` gives ready trees for a step.
+    `replay` those of other work to be mixed in. `draw` gives ready trees for a step. `tasks` are
+    played from the start in environments from `make_environment`. `teacher` is another policy to
+    learn from. `steps` is the length of the run, for what changes along it.
     """
 
     seed: int = 0
@@ -76,6 +80,10 @@ class Materials:
     verifier: Verifier | None = None
     environments: RestoredEnvironments | None = None
     draw: Draw | None = None
+    tasks: Sequence[Task] = ()
+    make_environment: MakeEnvironment | None = None
+    teacher: Sampler | None = None
+    steps: int = 0
 
 
 def required(part: T | None, name: str, method: str) -> T:

@@ -41,7 +41,7 @@ from pivotune.train.checkpoint import (
 )
 from pivotune.train.checks import check_ratio, check_reference
 from pivotune.train.losses import LossConfig, LossSums
-from pivotune.train.objective import Objective
+from pivotune.train.objective import Collected, Objective
 from pivotune.train.update import (
     Pass,
     Prepared,
@@ -243,10 +243,10 @@ class _Run:
 
     def take_step(self, step: int) -> Metrics:
         """Collect, learn, validate where it is time, log and save."""
-        with self.ledger.timed("collect"):
-            collected = self.objective.collect(step)
-        self.ledger.charge("collect", msgspec.structs.replace(collected.cost, seconds=0.0))
+        started = time.perf_counter()
+        collected = self.objective.collect(step)
         collected_at = time.perf_counter()
+        self._charge_collecting(collected, collected_at - started)
         with self.ledger.timed("train"):
             learned = self._learn(collected.trees, step)
         self.step = step + 1
@@ -265,6 +265,13 @@ class _Run:
         if self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps:
             self.save()
         return metrics
+
+    def _charge_collecting(self, collected: Collected, seconds: float) -> None:
+        """The seconds of phases that are shown apart are no longer those of collecting."""
+        for phase, cost in collected.phases.items():
+            self.ledger.charge(phase, cost)
+            seconds -= cost.seconds
+        self.ledger.charge("collect", msgspec.structs.replace(collected.cost, seconds=seconds))
 
     def _learn(self, trees: Sequence[TokenTree], step: int) -> Metrics:
         """All updates of one step; nothing moves when there is nothing to train."""

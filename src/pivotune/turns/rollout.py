@@ -4,7 +4,7 @@ Both hand the sampler as many requests at once as they can; every random stream 
 the turn or the task, so results do not depend on how the work is cut into batches.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -70,17 +70,20 @@ def sample_groups(
     environments: RestoredEnvironments | None,
     *,
     n: int,
-    temperature: float,
+    temperature: float | Mapping[str, float],
     seed: int,
     max_tokens: int,
 ) -> list[Group]:
-    """Sample `n` actions at each turn and judge every one of them."""
+    """Sample `n` actions at each turn and judge every one of them.
+
+    `temperature`: one for all, or that of every turn id (a missing one is a `KeyError`).
+    """
     requests = [
         SampleRequest(
             messages=turn.state,
             tools=turn.tools,
             n=n,
-            temperature=temperature,
+            temperature=temperature[turn.id] if isinstance(temperature, Mapping) else temperature,
             seed=derive_seed(seed, "group", turn.id),
             max_tokens=max_tokens,
             expects_call=expects_call(turn),
@@ -172,10 +175,14 @@ def judging_cost(verdicts: Sequence[Verdict]) -> Cost:
 
 
 class Play(msgspec.Struct, frozen=True):
-    """One episode to be played; repeats of a task differ in their random stream."""
+    """One episode to be played; repeats of a task differ in their random stream.
+
+    `temperature`: that of every action of this episode; None is the run's.
+    """
 
     task: Task
     repeat: int = 0
+    temperature: float | None = None
 
     @property
     def name(self) -> str:
@@ -196,6 +203,7 @@ class _Live:
     def __init__(self, number: int, play: Play, environment: Environment, seed: int) -> None:
         self.number = number
         self.task = play.task
+        self.temperature = play.temperature
         self.environment = environment
         self.session = f"{seed}/{play.name}"
         self.opening = environment.reset(play.task)
@@ -207,7 +215,8 @@ class _Live:
         self, ended: Literal["done", "turns", "context", "failed"], problem: str = ""
     ) -> Episode:
         reward = None if ended == "failed" else self.environment.reward()
-        return Episode(self.task, self.opening, tuple(self.turns), reward, ended, problem)
+        turns = tuple(self.turns)
+        return Episode(self.task, self.opening, turns, reward, ended, problem, self.tools)
 
 
 def run_episodes(
@@ -270,7 +279,7 @@ def _play_round(
             messages=tuple(each.history),
             tools=each.tools,
             n=1,
-            temperature=temperature,
+            temperature=temperature if each.temperature is None else each.temperature,
             seed=derive_seed(seed, "episode", each.session, len(each.turns)),
             max_tokens=limits.max_tokens,
             session=each.session,
@@ -302,6 +311,14 @@ def _take_step(live: _Live, completion: Completion, max_turns: int) -> Episode |
     if len(live.turns) >= max_turns:
         return live.end("turns")
     return None
+
+
+def contexts(episode: Episode) -> list[tuple[Message, ...]]:
+    """The history before each action of an episode, and behind them that after the last."""
+    found = [episode.opening]
+    for turn in episode.turns:
+        found.append((*found[-1], turn.completion.message, *turn.replies))
+    return found
 
 
 def episode_cost(episode: Episode) -> Cost:

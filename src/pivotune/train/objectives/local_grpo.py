@@ -9,7 +9,6 @@ Groups whose prompts extend one another (pivots of one trajectory) may share one
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -17,7 +16,7 @@ import numpy as np
 
 from pivotune.core.errors import RecipeError
 from pivotune.core.seeds import derive_seed
-from pivotune.core.types import Completion, Cost, ParseOutcome
+from pivotune.core.types import Completion, Cost, JsonObject, ParseOutcome
 from pivotune.models.trees import (
     Segment,
     TokenTree,
@@ -26,8 +25,10 @@ from pivotune.models.trees import (
 )
 from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
 from pivotune.train.draws import draw_batch
-from pivotune.train.objective import Collected, Materials, Stateless, required
+from pivotune.train.objective import Collected, Materials, required
+from pivotune.train.trunks import merge_trunks
 from pivotune.turns.rollout import Group, check_invalid_share, sample_groups
+from pivotune.turns.sampling import PosteriorTemperatures, PtgsConfig
 
 _MALFORMED = (ParseOutcome.MALFORMED, ParseOutcome.TRUNCATED, ParseOutcome.EMPTY)
 
@@ -55,9 +56,11 @@ class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Put pivots whose prompts extend one another into one tree."""
     invalid_limit: float = 0.05
     """Largest share of invalid verdicts of a step."""
+    ptgs: PtgsConfig | None = None
+    """Temperatures that follow each pivot's outcomes, starting from its profile."""
 
 
-class LocalGrpo(Stateless):
+class LocalGrpo:
     """Samples and verifies groups at the policy's current weights."""
 
     Config = LocalGrpoConfig
@@ -75,22 +78,42 @@ class LocalGrpo(Stateless):
                 got=f"group {config.group}, temperature {config.temperature}",
                 expected="group of 2 or more, temperature above 0",
             )
+        self._temperatures: PosteriorTemperatures | None = None
+        if config.ptgs is not None:
+            self._temperatures = PosteriorTemperatures(
+                config.ptgs,
+                reference=config.temperature,
+                steps=materials.steps,
+                seed=materials.seed,
+            )
+            ids = {turn.id for turn in self._turns}
+            self._temperatures.seed_from(p for p in materials.profiles if p.turn_id in ids)
+
+    def state(self) -> JsonObject:
+        return {} if self._temperatures is None else {"ptgs": self._temperatures.state()}
+
+    def load_state(self, state: JsonObject) -> None:
+        if self._temperatures is not None:
+            self._temperatures.load_state(state["ptgs"])
 
     def collect(self, step: int) -> Collected:
         config = self._config
         turns = draw_batch(self._turns, config.batch, seed=self._seed, name="local_grpo", step=step)
+        turns = list({turn.id: turn for turn in turns}.values())
+        keys = [turn.id for turn in turns]
         groups = sample_groups(
             self._sampler,
-            list({turn.id: turn for turn in turns}.values()),
+            turns,
             self._verifier,
             self._environments,
             n=config.group,
-            temperature=config.temperature,
+            temperature=self._draw_temperatures(keys, step),
             seed=derive_seed(self._seed, "local_grpo", step),
             max_tokens=config.max_tokens,
         )
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         check_invalid_share(verdicts, config.invalid_limit, f"local_grpo, step {step}")
+        self._count(groups)
         advantages = [action_advantages(group, config) for group in groups]
         trees = [
             group_tree(group, found)
@@ -100,6 +123,18 @@ class LocalGrpo(Stateless):
         cost = sum((group.cost for group in groups), Cost())
         metrics = group_metrics(groups, advantages)
         return Collected(merge_trunks(trees) if config.share_trunks else trees, metrics, cost)
+
+    def _draw_temperatures(self, keys: Sequence[str], step: int) -> float | dict[str, float]:
+        if self._temperatures is None:
+            return self._config.temperature
+        return self._temperatures.draw(keys, step)
+
+    def _count(self, groups: Sequence[Group]) -> None:
+        """Every group counts for its pivot's temperature, also one that is not trained on."""
+        if self._temperatures is not None:
+            for group in groups:
+                rewards = [verdict.reward for verdict in group.verdicts]
+                self._temperatures.update(group.turn.id, rewards)
 
 
 def action_advantages(group: Group, config: LocalGrpoConfig) -> GroupAdvantages:
@@ -137,34 +172,6 @@ def _branch(completion: Completion, advantage: float, row: int, attach: int) -> 
     return Segment(np.array(completion.token_ids, np.int64), signal, parent=0, attach=attach)
 
 
-def merge_trunks(trees: Sequence[TokenTree]) -> list[TokenTree]:
-    """Trees whose trunk is a prefix of another's trunk move onto the longer one.
-
-    Trunks must be context only, as those of groups are. Rows are numbered on, so that every
-    action stays a sample of its own.
-    """
-    merged: list[TokenTree] = []
-    by_length = sorted(trees, key=lambda tree: -len(tree.segments[0].ids))
-    for tree in by_length:
-        trunk = tree.segments[0].ids
-        for place, host in enumerate(merged):
-            if np.array_equal(host.segments[0].ids[: len(trunk)], trunk):
-                merged[place] = _moved(host, tree)
-                break
-        else:
-            merged.append(tree)
-    return merged
-
-
-def _moved(host: TokenTree, tree: TokenTree) -> TokenTree:
-    first = 1 + max(segment.signal.row for segment in host.segments)
-    moved = [
-        replace(each, signal=replace(each.signal, row=first + each.signal.row))
-        for each in tree.segments[1:]
-    ]
-    return TokenTree(f"{host.id} + {tree.id}", (*host.segments, *moved))
-
-
 def group_metrics(
     groups: Sequence[Group], advantages: Sequence[GroupAdvantages]
 ) -> dict[str, float]:
@@ -173,6 +180,7 @@ def group_metrics(
     values = np.array([reward for row in rewards for reward in row], np.float64)
     completions = [each for group in groups for each in group.completions]
     lengths = np.array([len(each.token_ids) for each in completions], np.float64)
+    heat = np.array([group.completions[0].temperature for group in groups], np.float64)
     return {
         "reward_mean": float(values.mean()) if len(values) else 0.0,
         "reward_std": float(values.std()) if len(values) else 0.0,
@@ -184,6 +192,9 @@ def group_metrics(
         "action_tokens_mean": float(lengths.mean()),
         "action_tokens_max": float(lengths.max()),
         "clipped_share": float(np.mean([each.finish == "length" for each in completions])),
+        "temperature_mean": float(heat.mean()),
+        "temperature_min": float(heat.min()),
+        "temperature_max": float(heat.max()),
         "prompt_tokens_mean": float(
             np.mean([len(group.completions[0].prompt_ids) for group in groups])
         ),
