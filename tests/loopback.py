@@ -3,9 +3,9 @@
     with Loopback(script) as server:    # server.url, server.requests
 
 `script(request)` is called for every request with the decoded body ({} for a GET) and the number
-of requests before it; it returns the answer's text (a chat completion is made of it), a whole JSON body, or a
-`Reply` that says status, headers, raw bytes or how long to wait. It stands for every endpoint in
-the tests: judges, reward models, samplers.
+of requests before it; it returns the answer's text (a chat completion is made of it), a whole
+JSON body, or a `Reply` that says status, headers, raw bytes or how long to wait. It stands for
+every endpoint in the tests: judges, reward models, samplers.
 """
 
 import json

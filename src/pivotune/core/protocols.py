@@ -1,11 +1,19 @@
 """The seams: what a sampler, an environment and a verifier are to the rest of the project."""
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import msgspec
 
-from pivotune.core.types import Completion, Message, Task, ToolSpec, Turn, Verdict
+from pivotune.core.types import (
+    Completion,
+    JsonObject,
+    Message,
+    Task,
+    ToolSpec,
+    Turn,
+    Verdict,
+)
 
 
 class SampleRequest(msgspec.Struct, frozen=True):
@@ -15,6 +23,8 @@ class SampleRequest(msgspec.Struct, frozen=True):
     batch. Temperature 0 is greedy. `session` names an episode whose earlier prefix may be
     cached: the sampler reuses it where the new prompt extends it. `expects_call` tells the
     parser whether an action without a tool call counts as `no_call` (None: either will do).
+    An action also ends behind the first of the texts in `stop`. `name` (a turn, an episode)
+    stands in errors.
     """
 
     messages: tuple[Message, ...]
@@ -25,6 +35,8 @@ class SampleRequest(msgspec.Struct, frozen=True):
     max_tokens: int
     session: str = ""
     expects_call: bool | None = None
+    stop: tuple[str, ...] = ()
+    name: str = ""
 
 
 class ScoreRequest(msgspec.Struct, frozen=True):
@@ -135,6 +147,15 @@ class Environment(Protocol):
 
     def oracle(self) -> OracleView | None:
         """None where the domain has no oracle."""
+        ...
+
+
+@runtime_checkable
+class Observable(Environment, Protocol):
+    """An environment that can show its state, so that the effects of actions can be compared."""
+
+    def snapshot(self) -> JsonObject:
+        """All that an action can change (files, rows, places of things), compared by value."""
         ...
 
 

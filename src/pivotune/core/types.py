@@ -110,7 +110,8 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `logprobs[i]` is the log-probability of `token_ids[i]` at the sampling `temperature`
     (at temperature 0 they are those of temperature 1). `finish` is "length" when the token
-    limit cut the action. `problem` says in words why `outcome` is not OK.
+    limit cut the action. `problem` says in words why `outcome` is not OK. `prompt_tokens` and
+    `sampled_tokens` are lengths as an endpoint counts them that gives no ids.
     """
 
     prompt_ids: tuple[int, ...]
@@ -123,6 +124,16 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     policy_hash: str
     text: str = ""
     problem: str = ""
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.prompt_ids) or self.prompt_tokens
+
+    @property
+    def length(self) -> int:
+        return len(self.token_ids) or self.sampled_tokens
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -73,13 +73,29 @@ def parse_action(
     except _MalformedError as error:
         return ParsedAction(whole, ParseOutcome.MALFORMED, str(error))
     message = Message("assistant", content=content, tool_calls=calls, thinking=thinking)
-    if not content and not calls:
-        return ParsedAction(message, ParseOutcome.EMPTY, "neither text nor a call")
-    if expects_call and not calls:
-        return ParsedAction(message, ParseOutcome.NO_CALL, "a tool call was expected")
-    if expects_call is False and calls:
-        return ParsedAction(message, ParseOutcome.UNEXPECTED_CALL, "a plain message was expected")
     problem = f"repaired: {', '.join(dict.fromkeys(repairs))}" if repairs else ""
+    return judge_action(message, finish=finish, expects_call=expects_call, problem=problem)
+
+
+def judge_action(
+    message: Message,
+    *,
+    finish: Literal["stop", "length"],
+    expects_call: bool | None,
+    problem: str = "",
+) -> ParsedAction:
+    """The outcome of an action that is a message already; `problem` is kept where it is OK."""
+    if finish == "length":
+        return ParsedAction(message, ParseOutcome.TRUNCATED, "the token limit cut the action")
+    if broken := [call.name for call in message.tool_calls if call.arguments is None]:
+        why = f"the arguments of {broken[0]} are not a JSON object"
+        return ParsedAction(message, ParseOutcome.MALFORMED, why)
+    if not message.content and not message.tool_calls:
+        return ParsedAction(message, ParseOutcome.EMPTY, "neither text nor a call")
+    if expects_call and not message.tool_calls:
+        return ParsedAction(message, ParseOutcome.NO_CALL, "a tool call was expected")
+    if expects_call is False and message.tool_calls:
+        return ParsedAction(message, ParseOutcome.UNEXPECTED_CALL, "a plain message was expected")
     return ParsedAction(message, ParseOutcome.OK, problem)
 
 

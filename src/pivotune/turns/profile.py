@@ -145,7 +145,7 @@ def _as_profile(
         temperature=config.temperature,
         seed=seed,
         max_tokens=config.max_tokens,
-        prompt_tokens=len(group.completions[0].prompt_ids) if group.completions else 0,
+        prompt_tokens=group.completions[0].prompt_length if group.completions else 0,
         expert=expert,
         samples=tuple(
             _as_sample(completion, verdict)

@@ -87,6 +87,7 @@ def sample_groups(
             seed=derive_seed(seed, "group", turn.id),
             max_tokens=max_tokens,
             expects_call=expects_call(turn),
+            name=turn.id,
         )
         for turn in turns
     ]
@@ -160,11 +161,11 @@ def check_invalid_share(verdicts: Sequence[Verdict], limit: float, where: str) -
 
 
 def _group_cost(completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> Cost:
-    prompt = len(completions[0].prompt_ids) if completions else 0
+    prompt = completions[0].prompt_length if completions else 0
     sampled = Cost(
         rollout_turns=len(completions),
         prompt_tokens=prompt,
-        sampled_tokens=sum(len(each.token_ids) for each in completions),
+        sampled_tokens=sum(each.length for each in completions),
     )
     return sampled + judging_cost(verdicts)
 
@@ -284,6 +285,7 @@ def _play_round(
             max_tokens=limits.max_tokens,
             session=each.session,
             expects_call=True if each.tools else None,
+            name=f"{each.task.id}, turn {len(each.turns)}",
         )
         for each in going
     ]
@@ -326,7 +328,7 @@ def episode_cost(episode: Episode) -> Cost:
     completions = [turn.completion for turn in episode.turns]
     return Cost(
         rollout_turns=len(completions),
-        prompt_tokens=sum(len(each.prompt_ids) for each in completions),
-        sampled_tokens=sum(len(each.token_ids) for each in completions),
+        prompt_tokens=sum(each.prompt_length for each in completions),
+        sampled_tokens=sum(each.length for each in completions),
         environment_steps=len(completions),
     )
