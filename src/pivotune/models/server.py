@@ -210,19 +210,21 @@ class ServerSampler:
 
     def _prompt(self, request: SampleRequest) -> tuple[int, ...]:
         """Ids of the prompt; nothing where the endpoint renders."""
-        where = request.name or "a prompt"
-        length = self.count(request.messages, request.tools)
+        prompt: tuple[int, ...] = ()
+        if self.chat is None:
+            length = self.count(request.messages, request.tools)
+        else:
+            prompt = tuple(self.chat.render(request.messages, request.tools))
+            length = len(prompt)
         if length >= self.context_limit:
             raise SamplerError(
                 "the prompt leaves no room for an action",
-                where=where,
+                where=request.name or "a prompt",
                 got=f"{length} tokens",
                 expected=f"fewer than the context limit of {self.context_limit}",
                 fix="leave the turn out, or declare a window of the history",
             )
-        if self.chat is None:
-            return ()
-        return tuple(self.chat.render(request.messages, request.tools))
+        return prompt
 
     def _ask(
         self,
