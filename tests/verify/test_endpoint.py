@@ -3,8 +3,8 @@ import time
 import pytest
 
 from loopback import Loopback, Reply
-from pivotune.verify.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.core.errors import RecipeError
+from pivotune.verify.endpoint import Endpoint, EndpointConfig, EndpointError
 
 FAST = {"backoff_s": 0.001, "timeout_s": 2.0, "deadline_s": 5.0}
 

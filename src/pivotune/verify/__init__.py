@@ -5,6 +5,10 @@ from pivotune.verify.build import COMPOSITIONS, VERIFIERS, build_verifier
 from pivotune.verify.command import CommandConfig, CommandVerifier
 from pivotune.verify.compare import FieldRule
 from pivotune.verify.compose import AllOf, AnyOf, FirstOf, Weighted, safely
+from pivotune.verify.effect import EffectConfig, EffectVerifier
+from pivotune.verify.judge import JudgeConfig, JudgeVerifier
+from pivotune.verify.outcome import OutcomeConfig, OutcomeVerifier, Rollout, play_oracle
+from pivotune.verify.process_reward import ProcessRewardConfig, ProcessRewardVerifier
 from pivotune.verify.schema import SchemaConfig, SchemaVerifier
 from pivotune.verify.selftest import KindReport, Mistake, SelftestReport, selftest
 from pivotune.verify.strict import StrictVerifier
@@ -19,10 +23,19 @@ __all__ = [
     "AnyOf",
     "CommandConfig",
     "CommandVerifier",
+    "EffectConfig",
+    "EffectVerifier",
     "FieldRule",
     "FirstOf",
+    "JudgeConfig",
+    "JudgeVerifier",
     "KindReport",
     "Mistake",
+    "OutcomeConfig",
+    "OutcomeVerifier",
+    "ProcessRewardConfig",
+    "ProcessRewardVerifier",
+    "Rollout",
     "SchemaConfig",
     "SchemaVerifier",
     "SelftestReport",
@@ -35,6 +48,7 @@ __all__ = [
     "Weighted",
     "as_completion",
     "build_verifier",
+    "play_oracle",
     "safely",
     "selftest",
     "text_similarity",

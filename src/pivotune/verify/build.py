@@ -12,6 +12,10 @@ from pivotune.core.errors import RecipeError, VerifierError
 from pivotune.core.protocols import Verifier
 from pivotune.verify.command import CommandConfig, CommandVerifier
 from pivotune.verify.compose import AllOf, AnyOf, FirstOf, Weighted
+from pivotune.verify.effect import EffectConfig, EffectVerifier
+from pivotune.verify.judge import JudgeConfig, JudgeVerifier
+from pivotune.verify.outcome import OutcomeConfig, OutcomeVerifier
+from pivotune.verify.process_reward import ProcessRewardConfig, ProcessRewardVerifier
 from pivotune.verify.schema import SchemaConfig, SchemaVerifier
 from pivotune.verify.strict import StrictVerifier
 from pivotune.verify.text import TextConfig, TextVerifier
@@ -39,6 +43,10 @@ VERIFIERS: dict[str, Constructor] = {
     "schema": _configured(SchemaConfig, SchemaVerifier),
     "text": _configured(TextConfig, TextVerifier),
     "command": _configured(CommandConfig, CommandVerifier),
+    "effect": _configured(EffectConfig, EffectVerifier),
+    "outcome": _configured(OutcomeConfig, OutcomeVerifier),
+    "judge": _configured(JudgeConfig, JudgeVerifier),
+    "process_reward": _configured(ProcessRewardConfig, ProcessRewardVerifier),
 }
 COMPOSITIONS: dict[str, Constructor] = {"first_of": FirstOf, "all_of": AllOf, "any_of": AnyOf}
 

@@ -149,6 +149,10 @@ class HouseholdEnvironment:
     def reward(self) -> float:
         return float(self.state.won)
 
+    def snapshot(self) -> JsonObject:
+        """What can change in the house, by name."""
+        return self.state.named_facts
+
     def restore(self, turn: Turn) -> None:
         """Play the turn's recorded history; what has been played already is not played again."""
         if not self._is_begun(turn):

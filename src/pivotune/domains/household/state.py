@@ -248,6 +248,12 @@ class State(msgspec.Struct, frozen=True, eq=False, weakref=True, dict=True):
         )
 
     @property
+    def named_facts(self) -> dict[str, object]:
+        """The facts by the names of their fields."""
+        names = [name for name in self.__struct_fields__ if name != "world"]
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def digest(self) -> str:
         """A hash of game and facts, the same in every process: 32 hexadecimal digits."""
         text = f"{self.world.game.id}\n{self.facts}"
