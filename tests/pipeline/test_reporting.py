@@ -23,6 +23,7 @@ from pivotune.core.types import (
     Verdict,
 )
 from pivotune.evaluate.suites import Outcome
+from pivotune.pipeline.costs import count_costs
 from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.profiled_turns import (
     DETAILED_OTHERS,
@@ -34,6 +35,7 @@ from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.reporting import headline, report
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.run_folder import RunFolder
+from pivotune.pipeline.tax import tax_settings, tax_suite
 from pivotune.pipeline.training import Training
 from pivotune.turns.pivots import SelectConfig, select_pivots
 
@@ -58,9 +60,9 @@ class Quiet:
         yield lambda n: None
 
 
-def open_run(folder):
+def open_run(folder, more=""):
     folder.mkdir()
-    (folder / "in.toml").write_text(RECIPE)
+    (folder / "in.toml").write_text(f"{more}\n{RECIPE}")
     return Run(RunFolder(folder, load_recipe(folder / "in.toml")), Quiet())
 
 
@@ -149,7 +151,7 @@ def write_rest(run):
         checkpoints / "metrics.jsonl",
         [{"step": 0, "validation": 0.25}, {"step": 1, "reward_mean": 0.375, "live_share": 0.5}],
     )
-    write_json(checkpoints / "result.json", Training(1, "best", 1, 0.5, {"sample": Cost(8)}))
+    write_json(checkpoints / "result.json", Training(1, "best", 1, 0.5, {"collect": Cost(8)}))
     won = {
         "base": {"in_domain": 1, "out_of_domain": 12},
         "pivotrl": {"in_domain": 3, "out_of_domain": 11},
@@ -181,7 +183,11 @@ def test_page_and_summary_say_the_same(tmp_path):
     assert summary["outcomes"] == {"malformed": 98, "ok": 686}
     assert summary["curves"][0]["series"]["reward_mean"] == {"steps": [1], "values": [0.375]}
     costs = json.loads((run.folder.path / "costs.json").read_text())
-    assert costs == summary["cost"] == {"profile": {"rollout_turns": 800, "seconds": 30.0}}
+    used = {"rollout_turns": 800, "seconds": 30.0}
+    assert costs["stages"] == summary["cost"] == {"profile": used}
+    assert costs["total"] == used
+    assert costs["training"] == {"pivotrl": {"collect": {"rollout_turns": 8}}}
+    assert costs["money"] == {}
     page = (run.folder.path / "report.html").read_text()
     said = " ".join(page.split())  # spaces that do not break count as spaces
     for text in (
@@ -196,6 +202,58 @@ def test_page_and_summary_say_the_same(tmp_path):
     assert any("pivotrl: in-domain  75.0%" in line for line in headline(run))
     report(run)
     assert (run.folder.path / "report.html").read_text() == page
+
+
+def test_the_end_to_end_alternative_plays_an_episode_for_every_sample(tmp_path):
+    run = open_run(tmp_path / "run", "prices = { sampled = 2.0, prompt = 1.0, currency = 'EUR' }")
+    write_rest(run)
+    write_records(
+        run.folder.outcomes("base", suites(run)[0].name),
+        [
+            Outcome("a", "", 0, 1.0, 3, "done", Cost(3, 300, 30, 0, 3, seconds=1.0)),
+            Outcome("b", "", 0, 0.0, 7, "done", Cost(7, 700, 70, 0, 7, seconds=3.0)),
+        ],
+    )
+    found = count_costs(run)
+    (alternative,) = found.alternatives
+    # Eight single actions were sampled; eight episodes of five turns on average stand for them.
+    assert (alternative.samples, alternative.episodes) == (8, 2)
+    assert alternative.turns_an_episode == 5.0
+    assert alternative.end_to_end == Cost(40, 4_000, 400, 0, 40, seconds=16.0)
+    assert alternative.local == Cost(808, seconds=30.0)
+    assert alternative.times_fewer_turns == pytest.approx(40 / 808)
+    assert found.prices.of(alternative.end_to_end) == pytest.approx(4_800 / 1e6)
+    assert found.money == {"profile": 0.0}
+
+
+def test_many_rollouts_of_each_task_become_a_tax(tmp_path):
+    run = open_run(tmp_path / "run", "tax = { rollouts = 4, tasks = 6 }")
+    write_profiles(run, 10)
+    write_rest(run)
+    suite = tax_suite(tax_settings(run.recipe))
+    # Successes of four: the base 2 everywhere, the method 4 on three tasks and 0 on three.
+    for policy, successes in (("base", [2] * 6), ("pivotrl", [4, 4, 4, 0, 0, 0])):
+        write_records(
+            run.folder.tallies(policy, suite.name),
+            [
+                Outcome(task.id, "", i, float(i < c), 5, "done", Cost(5))
+                for task, c in zip(suite.tasks, successes, strict=True)
+                for i in reversed(range(4))
+            ],
+        )
+    report(run)
+    summary = json.loads((run.folder.path / "summary.json").read_text())
+    (found,) = summary["tax"]["comparisons"]
+    assert (found["name"], found["k"], found["tasks"]) == ("pivotrl", 2, 6)
+    # Base: C(1) = 1/2, C(2) = 1 - 1/6; the method gains nothing from a second try.
+    assert found["base"]["curve"]["values"] == pytest.approx([1 / 2, 5 / 6])
+    assert found["tax_area"]["value"] == pytest.approx(1 / 3)
+    assert found["tax_share"]["value"] == pytest.approx(2 / 3)
+    assert found["moves"] == [[0, 0, 0], [3, 0, 3], [0, 0, 0]]
+    page = " ".join((run.folder.path / "report.html").read_text().split())
+    assert "What more tries still buy" in page
+    assert "household:unseen: 6 tasks, 4 rollouts each at temperature 1" in page
+    assert any("Sharpening Tax S(2) +0.667" in line for line in headline(run))
 
 
 def test_outcomes_of_other_tasks_are_refused(tmp_path):

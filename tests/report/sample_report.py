@@ -3,7 +3,16 @@
 import math
 
 from pivotune.core.estimate import Estimate
-from pivotune.core.scores import Classes, CoverageScores, Crossover, Curve, TaxComparison
+from pivotune.core.scores import (
+    Classes,
+    CoverageScores,
+    Crossover,
+    Curve,
+    Forecast,
+    Reliability,
+    TaxComparison,
+    TaxFindings,
+)
 from pivotune.core.types import Cost, Message, ParseOutcome, ToolCall, Verdict
 from pivotune.report.data import (
     Fact,
@@ -88,6 +97,20 @@ def comparison(name: str, k: int = 32) -> TaxComparison:
     )
 
 
+def findings(*comparisons: TaxComparison) -> TaxFindings:
+    """Reliability falls with k; two models give no forecast."""
+    k = comparisons[0].k
+    values = tuple(0.4 / i for i in range(1, k + 1))
+    curve = Curve("pass^k = C(c, k)/C(n, k)", values, values, values, 100, ())
+    names = ("base", *(each.name for each in comparisons))
+    return TaxFindings(
+        k,
+        comparisons,
+        tuple(Reliability(name, curve, Estimate(0.7, 0.6, 0.8, 100)) for name in names),
+        Forecast(8, k, Estimate.undefined("a rank correlation needs three models, got 2")),
+    )
+
+
 def turn_detail(text: str, number: int) -> TurnDetail:
     call = Message("assistant", tool_calls=(ToolCall("run", {"command": text}),))
     odd_call = Message("assistant", tool_calls=(ToolCall("run", None, text),))
@@ -125,7 +148,7 @@ def full_report(text: str = "plain", turns: int = 90) -> ReportData:
         traces=f"3 trajectories of {text}",
         main=f"post {text}",
         in_domain=suite(f"household {text}", text, 0.2),
-        tax=(comparison(f"post {text}"), comparison(f"other {text}")),
+        tax=findings(comparison(f"post {text}"), comparison(f"other {text}")),
         out_of_domain=suite(f"skills {text}", text, -0.01),
         pivot_sets=(
             PivotSet(

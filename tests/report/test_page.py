@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from pivotune.core.estimate import Estimate
-from pivotune.core.scores import Crossover
+from pivotune.core.scores import Crossover, TaxComparison
 from pivotune.report.data import ReportData
 from pivotune.report.page import build_page
 from pivotune.report.tables import LISTED_PIVOTS
-from pivotune.report.tax import router_table, score_table, tax_section
+from pivotune.report.tax import pick_model, router_table, score_table, tax_section
 from pivotune.report.text import show_line
-from report.sample_report import comparison, full_report
+from report.sample_report import comparison, findings, full_report
 
 HOSTILE = (
     "<script>alert(1)</script>\" onmouseover='alert(1)' x=\"{{ 7 * 7 }}",
@@ -204,23 +204,38 @@ def test_the_tax_is_told_in_words_and_by_budget() -> None:
     assert "Left out, because a model lacks 32 tries there: 1." in text
     scores = score_table([comparison("m")])
     assert {len(row) for row in scores.rows} == {len(scores.head)}
-    rows = {row[0]: row[-1] for row in router_table(comparison("m")).rows}
+    rows = {row[0]: row[1] for row in router_table([comparison("m")]).rows}
     assert rows == {"1": "m", "2": "m", "4": "m", "8": "m", "16": "m", "32": "base"}
+    assert "all of 32 tries" in text
+    assert "Undefined: a rank correlation needs three models, got 2" in text
+
+
+def test_the_router_asks_the_largest_clear_gain_and_the_base_only_when_it_beats_all() -> None:
+    found = comparison("m", 2)
+
+    def gaining(name: str, low: float, high: float) -> TaxComparison:
+        return replace(found, name=name, gain=(Estimate((low + high) / 2, low, high, 100),))
+
+    unclear, small = gaining("unclear", -0.1, 0.9), gaining("small", 0.01, 0.1)
+    large, worse = gaining("large", 0.1, 0.3), gaining("worse", -0.3, -0.1)
+    assert pick_model([unclear, small, large, worse], 1) == "large"
+    assert pick_model([unclear, worse], 1) == "either"
+    assert pick_model([worse, replace(worse, name="second")], 1) == "base"
 
 
 @pytest.mark.parametrize(("k", "ticks"), [(1, ["1"]), (2, ["1", "2"]), (5, ["1", "2", "4", "5"])])
 def test_budgets_of_the_router_end_at_k(k: int, ticks: list[str]) -> None:
     found = comparison("m", 5)
-    shown = router_table(replace(found, k=k, gain=found.gain[:k]))
+    shown = router_table([replace(found, k=k, gain=found.gain[:k])])
     assert [row[0] for row in shown.rows] == ticks
 
 
 def test_models_without_a_defined_tax_are_told_apart() -> None:
     found = replace(comparison("m"), tax_share=Estimate.undefined("post: C(1) = 1"))
-    section = tax_section([found], "m", [])
+    section = tax_section(findings(found), "m", [])
     assert section
     assert "The Sharpening Tax is undefined: post: C(1) = 1." in section.says
     never = replace(found, crossover=Crossover(None, None, None))
-    section = tax_section([never], "m", [])
+    section = tax_section(findings(never), "m", [])
     assert section
     assert "The base does not catch up within 32 tries." in section.says

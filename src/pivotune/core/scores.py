@@ -76,3 +76,32 @@ class TaxComparison(msgspec.Struct, frozen=True):
     gain: tuple[Estimate, ...]
     moves: tuple[tuple[int, int, int], ...]
     convention: str
+
+
+class Reliability(msgspec.Struct, frozen=True):
+    """How alike one model's rollouts of a task end.
+
+    `curve` is the mean over tasks of pass^k, `consistency` the chance that two different
+    rollouts of a task agree.
+    """
+
+    name: str
+    curve: Curve
+    consistency: Estimate
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Whether Tax_S(`cheap_k`) on half the tasks ranks models as Tax_S(`full_k`) on the rest."""
+
+    cheap_k: int
+    full_k: int
+    rank_correlation: Estimate
+
+
+class TaxFindings(msgspec.Struct, frozen=True):
+    """Post-trained models against one base at K = `k`; `reliability` has the base first."""
+
+    k: int
+    comparisons: tuple[TaxComparison, ...]
+    reliability: tuple[Reliability, ...]
+    forecast: Forecast

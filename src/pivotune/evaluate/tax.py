@@ -18,7 +18,16 @@ from scipy.stats import rankdata
 
 from pivotune.core.errors import DataError
 from pivotune.core.estimate import Estimate
-from pivotune.core.scores import CLASS_NAMES, CoverageScores, Crossover, Curve, TaxComparison
+from pivotune.core.scores import (
+    CLASS_NAMES,
+    CoverageScores,
+    Crossover,
+    Curve,
+    Forecast,
+    Reliability,
+    TaxComparison,
+    TaxFindings,
+)
 from pivotune.core.tally import Tally
 from pivotune.evaluate.intervals import (
     BOOTSTRAP,
@@ -33,20 +42,43 @@ from pivotune.evaluate.metrics import (
     Tallies,
     class_of,
     classify,
+    consistency,
     count_rows,
     crossover,
     headroom_area,
     headroom_share,
     paired_rows,
     pass_at_rows,
+    reliability_curve,
     why_share_undefined,
 )
+
+_WEIGHTS = 2_000_000
+"""Weights held at once while tasks are split into halves, so that 100,000 tasks fit in memory."""
 
 CONVENTION = (
     "pass@k = 1 - C(n-c, k)/C(n, k), mean over the tasks both models have; "
     "Tax = base - post, positive = headroom lost; "
     f"paired {BOOTSTRAP}"
 )
+
+
+def find_tax(base: Tallies, posts: Mapping[str, Tallies], k: int, seed: int = 0) -> TaxFindings:
+    """Everything that is stated of several models on the same tasks, at K = k.
+
+    Raises `DataError` when a model has no task with k rollouts in common with the base.
+    """
+    cheap_k = min(k, max(2, k // 4))
+    sides = {"base": base, **posts}
+    return TaxFindings(
+        k=k,
+        comparisons=compare_tax(base, posts, k, seed),
+        reliability=tuple(
+            Reliability(name, reliability_curve(side, k, seed), consistency(side, seed))
+            for name, side in sides.items()
+        ),
+        forecast=Forecast(cheap_k, k, forecast_tax(base, posts, cheap_k, k, seed)),
+    )
 
 
 def compare_tax(
@@ -187,11 +219,14 @@ def forecast_tax(
         )
     sides = [[side[task] for task in tasks] for side in (base, *posts.values())]
     curves_PTK = np.stack([_task_curves(side, full_k) for side in sides])
-    plain, drawn = _random_halves(len(tasks), np.random.default_rng(seed))
-    halves_R = _half_against_half(curves_PTK, *plain, cheap_k)
+    rng, parts = np.random.default_rng(seed), []
+    portion = max(1, _WEIGHTS // len(tasks))
+    for start in range(0, RESAMPLES, portion):
+        plain, drawn = _random_halves(len(tasks), min(portion, RESAMPLES - start), rng)
+        parts.append([_half_against_half(curves_PTK, *each, cheap_k) for each in (plain, drawn)])
+    halves_R, resampled_R = (np.concatenate(each) for each in zip(*parts, strict=True))
     if np.isnan(halves_R).all():
         return Estimate.undefined("the models' taxes do not differ", len(tasks), left_out)
-    resampled_R = _half_against_half(curves_PTK, *drawn, cheap_k)
     return bootstrap_estimate(float(np.nanmean(halves_R)), resampled_R, len(tasks), left_out)
 
 
@@ -201,12 +236,12 @@ def _task_curves(tallies: Sequence[Tally], k: int) -> Floats:
 
 
 def _random_halves(
-    tasks: int, rng: np.random.Generator
+    tasks: int, splits: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Weights of the tasks in both halves of every split (shape R, T): as split, and redrawn."""
-    plain = np.zeros((RESAMPLES, tasks)), np.zeros((RESAMPLES, tasks))
-    drawn = np.zeros((RESAMPLES, tasks)), np.zeros((RESAMPLES, tasks))
-    for r in range(RESAMPLES):
+    plain = np.zeros((splits, tasks)), np.zeros((splits, tasks))
+    drawn = np.zeros((splits, tasks)), np.zeros((splits, tasks))
+    for r in range(splits):
         for side, half in enumerate(np.array_split(rng.permutation(tasks), 2)):
             plain[side][r, half] = 1 / len(half)
             again = rng.choice(half, len(half))

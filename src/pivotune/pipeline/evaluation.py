@@ -9,7 +9,7 @@ from pivotune.core.types import Cost
 from pivotune.domains.catalog import make_environment, suite_tasks
 from pivotune.evaluate.suites import Kind, Outcome, Suite, evaluate_suite, suite_cost
 from pivotune.pipeline.policies import BASE, base_settings, open_policy, open_sampler
-from pivotune.pipeline.run import Run
+from pivotune.pipeline.run import Run, Watch
 from pivotune.pipeline.training import trained_policy
 from pivotune.turns.rollout import EpisodeLimits
 
@@ -52,22 +52,24 @@ def evaluate(run: Run) -> None:
         if not run.folder.begin(stage, (*settings, recipe.seed)):
             continue
         sampler = open_sampler(open_policy(run, checkpoint))
-        cost = sum((_play(run, sampler, name, suite) for suite in wanted), Cost())
+        cost = Cost()
+        for suite in wanted:
+            title = f"{name} on {suite.name}"
+            seed = derive_seed(recipe.seed, "evaluation")
+            path = run.folder.outcomes(name, suite.name)
+            cost += suite_cost(play_suite(run.watch, title, sampler, suite, seed, path))
         run.folder.finish(stage, cost)
 
 
-def _play(run: Run, sampler: Sampler, policy: str, suite: Suite) -> Cost:
+def play_suite(
+    watch: Watch, title: str, sampler: Sampler, suite: Suite, seed: int, path: Path
+) -> list[Outcome]:
+    """Play what the log at `path` lacks, under a bar; all outcomes in suite order."""
     total = len(suite.tasks) * suite.rollouts
-    with run.watch.progress(f"{policy} on {suite.name}", total, "episodes") as advance:
-        outcomes = evaluate_suite(
-            sampler,
-            suite,
-            make_environment,
-            seed=derive_seed(run.recipe.seed, "evaluation"),
-            path=run.folder.outcomes(policy, suite.name),
-            on_progress=advance,
+    with watch.progress(title, total, "episodes") as advance:
+        return evaluate_suite(
+            sampler, suite, make_environment, seed=seed, path=path, on_progress=advance
         )
-    return suite_cost(outcomes)
 
 
 def read_outcomes(run: Run, policy: str, suite: Suite) -> list[Outcome]:

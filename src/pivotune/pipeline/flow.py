@@ -1,6 +1,6 @@
 """The flow of one run on one page: which stage follows which.
 
-    import -> (warm start) -> plan -> profile -> select -> train -> evaluate -> report
+    import -> (warm start) -> plan -> profile -> select -> train -> evaluate -> (tax) -> report
 
 Every stage reads and writes the run folder only, is skipped when it is finished, and goes on
 where it stopped when it was killed.
@@ -13,6 +13,7 @@ from pivotune.pipeline.plan import plan
 from pivotune.pipeline.profiling import profile_candidates, select
 from pivotune.pipeline.reporting import report
 from pivotune.pipeline.run import Run
+from pivotune.pipeline.tax import measure_tax
 from pivotune.pipeline.traces import import_traces
 from pivotune.pipeline.training import train_methods
 from pivotune.pipeline.warm_start import warm_start
@@ -25,6 +26,7 @@ STAGES: dict[str, Callable[[Run], None]] = {
     "select": select,
     "train": train_methods,
     "evaluate": evaluate,
+    "tax": measure_tax,
     "report": report,
 }
 

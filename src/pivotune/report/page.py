@@ -104,7 +104,10 @@ def build_page(data: ReportData) -> str:
         details=[_show_turn(each) for each in data.details],
         curves=list(_curve_plots(data)),
         flow=list(_flow(data, figures)),
-        costs=tables.cost_table(data.costs) if data.costs else None,
+        costs=tables.cost_table(data.costs, data.prices) if data.costs else None,
+        alternative=tables.alternative_table(data.alternatives, data.prices)
+        if data.alternatives
+        else None,
         facts=[(show_line(each.name), show(each.value)) for each in data.facts],
         recipe=show(data.recipe, 20_000),
     )

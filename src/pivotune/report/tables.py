@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from pivotune.core.ledger import Alternative, Prices
 from pivotune.core.types import Cost
 from pivotune.report.data import (
     MethodCurves,
@@ -213,18 +214,57 @@ def curve_table(key: str, curves: Sequence[MethodCurves]) -> Table:
     )
 
 
-def cost_table(costs: Sequence[StageCost]) -> Table:
+def cost_table(costs: Sequence[StageCost], prices: Prices = Prices()) -> Table:  # noqa: B008
     """What every stage used, and the sum; columns that are zero throughout are left out."""
     total = sum((each.cost for each in costs), Cost())
     fields = [name for name in _COSTS if getattr(total, name)]
     rows = [(each.stage, each.cost) for each in costs] + [("total", total)]
     return table(
-        ("stage", *(_COSTS[name] for name in fields)),
+        ("stage", *(_COSTS[name] for name in fields), *_money_head(prices)),
         (
-            (show_line(stage), *(_amount(name, getattr(cost, name)) for name in fields))
+            (
+                show_line(stage),
+                *(_amount(name, getattr(cost, name)) for name in fields),
+                *([_money(prices.of(cost))] if prices.known else []),
+            )
             for stage, cost in rows
         ),
+        f"Prices for a million tokens: prompt {prices.prompt:g}, sampled {prices.sampled:g}, "
+        f"trained {prices.trained:g} {show_line(prices.currency, 10)}."
+        if prices.known
+        else "",
     )
+
+
+def alternative_table(found: Sequence[Alternative], prices: Prices) -> Table:
+    """Each local method beside the end-to-end one that it stands in for."""
+    fields = ("rollout_turns", "prompt_tokens", "sampled_tokens", "seconds")
+    rows = []
+    for each in found:
+        name = show_line(each.method)
+        for label, cost, times in (
+            (f"{name}, profiling counted", each.local, 1.0),
+            (f"{name}, episodes instead (estimate)", each.end_to_end, each.times_fewer_turns),
+        ):
+            amounts = [_amount(field, getattr(cost, field)) for field in fields]
+            money = [_money(prices.of(cost))] if prices.known else []
+            rows.append((label, *amounts, f"{times:.1f} ×", *money))
+    first = found[0]
+    return table(
+        ("sampling", *(_COSTS[name] for name in fields), "turns", *_money_head(prices)),
+        rows,
+        f"The estimate plays an episode for every single action that was sampled, each as long "
+        f"and as dear as the base's mean episode ({first.turns_an_episode:.1f} turns, over "
+        f"{first.episodes:,} episodes). Training on what was sampled is in neither row.",
+    )
+
+
+def _money_head(prices: Prices) -> list[str]:
+    return [f"price ({show_line(prices.currency, 10)})"] if prices.known else []
+
+
+def _money(value: float) -> str:
+    return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"
 
 
 _COSTS = {

@@ -14,7 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from pivotune.core.estimate import Estimate
-from pivotune.core.scores import CLASS_NAMES, Classes, CoverageScores, TaxComparison
+from pivotune.core.scores import (
+    CLASS_NAMES,
+    Classes,
+    CoverageScores,
+    Forecast,
+    Reliability,
+    TaxComparison,
+    TaxFindings,
+)
 from pivotune.report.plots import (
     ACCENT,
     BACK,
@@ -29,6 +37,7 @@ from pivotune.report.tables import Table, table
 from pivotune.report.text import interval, number, percent, points, show_line
 
 BASE = "base"
+EITHER = "either"
 DRAWN = 5
 """Post-trained models drawn beside the base; the tables hold all."""
 
@@ -41,24 +50,27 @@ class TaxSection(msgspec.Struct, frozen=True):
     scores: Table
     router: Table
     moves: Table
+    reliability: Table
+    forecast: str
     main: str
     convention: str
 
 
-def tax_section(
-    comparisons: Sequence[TaxComparison], main: str, order: Sequence[str]
-) -> TaxSection | None:
+def tax_section(found: TaxFindings | None, main: str, order: Sequence[str]) -> TaxSection | None:
     """The section, or None without comparisons; `order` gives every model its look."""
-    if not comparisons:
+    if found is None or not found.comparisons:
         return None
+    comparisons = found.comparisons
     first = next((each for each in comparisons if each.name == main), comparisons[0])
     looks = list(dict.fromkeys([*order, *(each.name for each in comparisons)]))
     return TaxSection(
         says=tuple(_sentences(first)),
         plots=tuple(_plots(comparisons, first, looks)),
         scores=score_table(comparisons),
-        router=router_table(first),
+        router=router_table(comparisons),
         moves=moves_table(first),
+        reliability=reliability_table(found.reliability),
+        forecast=forecast_sentence(found.forecast),
         main=show_line(first.name),
         convention=first.convention,
     )
@@ -173,34 +185,80 @@ def _score_row(found: TaxComparison) -> tuple[str, ...]:
     )
 
 
-def router_table(found: TaxComparison) -> Table:
-    """Which model to ask at each budget: the better one where the interval excludes zero."""
-    name = show_line(found.name)
+def router_table(comparisons: Sequence[TaxComparison]) -> Table:
+    """Which model to ask at each budget, and what each gains on the base there."""
     return table(
-        ("tries a task", f"{name} minus base (points)", "95 % interval", "pick"),
+        (
+            "tries a task",
+            "ask",
+            *(f"{show_line(each.name)} minus base (points)" for each in comparisons),
+        ),
         (
             (
                 number(k),
-                points(found.gain[k - 1].value),
-                interval(found.gain[k - 1], change=True),
-                _pick(found.gain[k - 1], name),
+                show_line(pick_model(comparisons, k)),
+                *(_gain(each.gain[k - 1]) for each in comparisons),
             )
-            for k in _powers_of_two(found.k)
+            for k in budgets(comparisons[0].k)
         ),
+        "In brackets: 95 % intervals. A model is asked where it is clearly better than the base "
+        "(its interval lies above zero), the one with the largest gain if several are; the base "
+        "where it is clearly better than every model; else either will do.",
     )
 
 
-def _powers_of_two(k: int) -> list[int]:
+def _gain(gain: Estimate) -> str:
+    return f"{points(gain.value)} ({interval(gain, change=True) or 'undefined'})"
+
+
+def pick_model(comparisons: Sequence[TaxComparison], k: int) -> str:
+    """The model that a router asks when every task may be tried k times."""
+    gains = {each.name: each.gain[k - 1] for each in comparisons}
+    better = [name for name, gain in gains.items() if gain.low is not None and gain.low > 0]
+    if better:
+        return max(better, key=lambda name: gains[name].value or 0.0)
+    worse = [gain.high is not None and gain.high < 0 for gain in gains.values()]
+    return BASE if all(worse) else EITHER
+
+
+def budgets(k: int) -> list[int]:
+    """The budgets that are shown: powers of two, and K itself."""
     powers = list(takewhile(lambda power: power < k, (2**i for i in range(64))))
     return [*powers, k]
 
 
-def _pick(gain: Estimate, name: str) -> str:
-    if gain.low is not None and gain.low > 0:
-        return name
-    if gain.high is not None and gain.high < 0:
-        return BASE
-    return "either"
+def reliability_table(found: Sequence[Reliability]) -> Table:
+    """The share of tasks that all of k tries solve, and how often two tries agree."""
+    shown = budgets(len(found[0].curve.values)) if found else []
+    return table(
+        ("policy", *(f"all of {_tries(k)}" for k in shown), "two tries agree"),
+        (
+            (
+                show_line(each.name),
+                *(percent(each.curve.values[k - 1]) for k in shown),
+                f"{percent(each.consistency.value)} ({interval(each.consistency) or '–'})",
+            )
+            for each in found
+        ),
+        f"{found[0].curve.convention}." if found else "",
+    )
+
+
+def forecast_sentence(found: Forecast) -> str:
+    """Whether a cheap measurement would have ranked the models the same."""
+    rank = found.rank_correlation
+    what = (
+        f"Forecast: does Tax S({found.cheap_k}) on one half of the tasks rank the models as "
+        f"Tax S({found.full_k}) does on the other half?"
+    )
+    if rank.value is None:
+        return f"{what} Undefined: {rank.reason}."
+    if rank.low is None or rank.high is None:
+        return f"{what} Spearman's rank correlation {_signed(rank.value)}, no interval."
+    return (
+        f"{what} Spearman's rank correlation {_signed(rank.value)} (95 % interval "
+        f"{_signed_interval(rank)}), where 1 is the same order."
+    )
 
 
 def moves_table(found: TaxComparison) -> Table:
@@ -254,7 +312,6 @@ def _plots(
 
 
 def _curve_table(drawn: Sequence[TaxComparison]) -> Table:
-    budgets = _powers_of_two(drawn[0].k)
     curves = [(BASE, drawn[0].base.curve), *((each.name, each.post.curve) for each in drawn)]
     return table(
         ("tries", *(show_line(name) for name, _ in curves)),
@@ -267,7 +324,7 @@ def _curve_table(drawn: Sequence[TaxComparison]) -> Table:
                     for _, curve in curves
                 ),
             )
-            for k in budgets
+            for k in budgets(drawn[0].k)
         ),
     )
 
@@ -278,7 +335,7 @@ def _area_table(scores: CoverageScores) -> Table:
         ("tries", "solved", "missing to the last"),
         (
             (number(k), percent(values[k - 1]), percent(values[-1] - values[k - 1]))
-            for k in _powers_of_two(len(values))
+            for k in budgets(len(values))
         ),
     )
 
@@ -327,7 +384,7 @@ def _tries_axis(axes: Axes, k: int) -> None:
     """Doublings at equal distances, labelled with plain numbers."""
     if k > 1:
         axes.set_xscale("log", base=2)
-    powers = [power for power in _powers_of_two(k) if power & (power - 1) == 0]
+    powers = [power for power in budgets(k) if power & (power - 1) == 0]
     axes.xaxis.set_major_locator(FixedLocator(powers[:: 1 + len(powers) // 9]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(ScalarFormatter())
