@@ -75,7 +75,7 @@ class Endpoint:
         self._key = _read_key(config.key_env, what)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         # Certificates take a third of a second to load; redirects, to another scheme, are refused.
-        secure = config.url.startswith("https")
+        secure = urlsplit(config.url).scheme != "http"
         self._client = httpx.Client(headers=headers, follow_redirects=False, verify=secure)
 
     def post(self, path: str, body: JsonObject) -> Answer:

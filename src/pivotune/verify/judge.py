@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pivotune.core.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.core.errors import RecipeError, StoreError
 from pivotune.core.json_text import DECODER
 from pivotune.core.protocols import Environment
@@ -25,7 +26,6 @@ from pivotune.core.types import (
     content_hash,
 )
 from pivotune.verify.actions import accept, reject_other_kind
-from pivotune.verify.endpoint import Endpoint, EndpointConfig, EndpointError
 
 RULES = """\
 You compare two actions, A and B, that an agent could take next at the same point of a \

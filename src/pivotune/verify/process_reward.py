@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from pivotune.core.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.core.errors import RecipeError
 from pivotune.core.protocols import Environment
 from pivotune.core.types import Completion, Cost, JsonObject, Message, Turn, Verdict, content_hash
 from pivotune.verify.actions import reject_broken
-from pivotune.verify.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.verify.judge import show_action, used_tokens
 
 Score = Callable[[Turn, Message], float]

@@ -3,8 +3,8 @@ import time
 import pytest
 
 from loopback import Loopback, Reply
+from pivotune.core.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.core.errors import RecipeError
-from pivotune.verify.endpoint import Endpoint, EndpointConfig, EndpointError
 
 FAST = {"backoff_s": 0.001, "timeout_s": 2.0, "deadline_s": 5.0}
 
@@ -83,7 +83,7 @@ def test_nobody_listens():
 
 
 def test_an_answer_without_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr("pivotune.verify.endpoint.MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr("pivotune.core.endpoint.MAX_ANSWER_BYTES", 1000)
     with (
         Loopback(lambda request: Reply(b" " * 2000)) as server,
         pytest.raises(EndpointError, match="more than 1,000 bytes"),
