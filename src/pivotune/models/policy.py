@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 from transformers.utils import logging
 
 from pivotune.core.errors import ModelError, StoreError
@@ -123,6 +123,26 @@ def load_policy(
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model.eval()
     return Policy(model, tokenizer, thinking=thinking)
+
+
+def load_chat(path_or_name: str | Path, *, thinking: Thinking = "keep") -> ChatFormat:
+    """The chat format alone, without weights, for prompts that are answered elsewhere."""
+    source, options = _locate(path_or_name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError) as error:
+        raise ModelError(
+            f"the tokenizer cannot be loaded: {_first_line(error)}",
+            where=str(path_or_name),
+            expected="the folder or hub name of the model that the endpoint serves",
+            fix="or let the endpoint render the messages itself (server.chat=true)",
+        ) from error
+    try:
+        eos = GenerationConfig.from_pretrained(source).eos_token_id
+    except (OSError, ValueError):
+        eos = None
+    ends = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    return ChatFormat(tokenizer, more_stop_ids=ends, thinking=thinking)
 
 
 def convert_gguf(path: Path, out: Path) -> None:

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from pivotune.core.protocols import Verifier
+from pivotune.core.errors import RecipeError
+from pivotune.core.protocols import Sampler, Verifier
 from pivotune.domains.catalog import DOMAINS, make_environment
-from pivotune.models.policy import Policy, load_policy
+from pivotune.models.policy import Policy, load_chat, load_policy
 from pivotune.models.sampler import TorchSampler
+from pivotune.models.server import ServerSampler
 from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
 from pivotune.turns.rollout import RestoredEnvironments
@@ -24,8 +26,12 @@ def open_base(run: Run) -> Policy:
 
 def base_settings(run: Run) -> Any:
     """What decides the base's weights: part of the settings of every stage that uses it."""
-    model = run.recipe.model
-    return (model, run.folder.settings("warm")) if run.recipe.warm_start.steps else model
+    recipe = run.recipe
+    if recipe.sampler == "server":
+        return (recipe.model, "served", recipe.server.model, recipe.server.chat)
+    if recipe.warm_start.steps:
+        return (recipe.model, run.folder.settings("warm"))
+    return recipe.model
 
 
 def open_policy(run: Run, checkpoint: Path | None) -> Policy:
@@ -36,6 +42,29 @@ def open_policy(run: Run, checkpoint: Path | None) -> Policy:
 def open_sampler(policy: Policy) -> TorchSampler:
     """The local sampler over a policy's live weights."""
     return TorchSampler(policy)
+
+
+def open_profiled(run: Run) -> Sampler:
+    """The sampler of the policy that is profiled: the base here, or what an endpoint serves."""
+    recipe = run.recipe
+    if recipe.sampler == "torch":
+        return open_sampler(open_base(run))
+    if recipe.warm_start.steps:
+        raise RecipeError(
+            "an endpoint does not serve a warm start of this run",
+            fix="warm up in a run of its own, serve its warm/final, and name that as the model",
+        )
+    return ServerSampler(recipe.server, None if recipe.server.chat else load_chat(recipe.model_path))
+
+
+def prompt_findings(sampler: Sampler) -> tuple[str, ...]:
+    """How prompts are made, and what a template or an endpoint leaves to us; a line each."""
+    if isinstance(sampler, TorchSampler):
+        return sampler.policy.chat.findings
+    if isinstance(sampler, ServerSampler):
+        template = () if sampler.chat is None else sampler.chat.findings
+        return (*template, *sampler.findings)
+    return ()
 
 
 def open_verifier(recipe: Recipe, name: str) -> Verifier:

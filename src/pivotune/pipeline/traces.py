@@ -27,7 +27,10 @@ def import_traces(run: Run) -> None:
     start = time.perf_counter()
     if traces.path:
         reader = read_trajectories(
-            traces.path, dialect=traces.dialect or None, domain=traces.domain
+            traces.path,
+            dialect=traces.dialect or None,
+            tools=traces.tools or None,
+            domain=traces.domain,
         )
         write_records(run.folder.trajectories, _read(reader))
         reader.report.require_trajectories()
