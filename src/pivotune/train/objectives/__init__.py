@@ -7,6 +7,7 @@ import msgspec
 
 from pivotune.core.errors import RecipeError
 from pivotune.train.objective import Materials, Objective
+from pivotune.train.objectives.episode_grpo import EpisodeGrpo
 from pivotune.train.objectives.likelihood import Likelihood
 from pivotune.train.objectives.local_grpo import LocalGrpo
 from pivotune.train.objectives.rejection_sft import RejectionSft
@@ -23,6 +24,7 @@ class Method(Protocol):
 
 
 OBJECTIVES: dict[str, Method] = {
+    "episode_grpo": EpisodeGrpo,
     "likelihood": Likelihood,
     "local_grpo": LocalGrpo,
     "rejection_sft": RejectionSft,
