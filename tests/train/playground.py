@@ -1,5 +1,7 @@
 """A game of a few turns in bytes, and what the trees of a step train, token by token."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from pivotune.core.protocols import OracleView, StepResult
@@ -52,12 +54,18 @@ def is_even(text):
     return bool(text) and ord(text[0]) % 2 == 0
 
 
+@lru_cache
+def untrained():
+    """A policy that no test trains."""
+    return small_policy()
+
+
 def tasks(count=4):
     return [Task(f"g{i}", "toy") for i in range(count)]
 
 
 def materials(policy=None, **more):
-    policy = policy or small_policy()
+    policy = policy or untrained()
     given = {
         "seed": 3,
         "chat": policy.chat,

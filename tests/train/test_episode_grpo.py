@@ -95,13 +95,13 @@ def test_what_is_missing_is_named():
 
 def test_the_first_ratio_is_one_at_every_groups_own_temperature(tmp_path):
     policy = small_policy()
-    settings = config(ptgs=PtgsConfig(tau=1.5))
+    settings = config(batch=4, group=8, ptgs=PtgsConfig(tau=1.5))
     how = TrainConfig(steps=1, learning_rate=1e-3, token_budget=4000)
     train(policy, EpisodeGrpo(materials(policy), settings), how, tmp_path)
     line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])
     assert line["temperature_max"] > 1.1 * line["temperature_min"]
     assert line["ratio_max"] == pytest.approx(1.0, abs=1e-4)
-    assert len(json.loads((tmp_path / "last" / "state.json").read_text())["objective"]["ptgs"]) == 3
+    assert len(json.loads((tmp_path / "last" / "state.json").read_text())["objective"]["ptgs"]) == 4
 
 
 @pytest.mark.slow
