@@ -15,7 +15,7 @@ from pivotune.report.plots import Plot
 from pivotune.report.tables import Table
 from pivotune.report.tax import tax_section
 from pivotune.report.text import duration, interval, number, percent, points, show, show_line
-from pivotune.report.turns import TurnFigures, advise, count_turns
+from pivotune.report.turns import TurnFigures, advise, count_turns, say_no_pivots
 
 SHOWN_MESSAGES = 6
 """Messages of a state shown in full detail: the last ones."""
@@ -133,11 +133,13 @@ def headline(data: ReportData, figures: TurnFigures | None) -> list[str]:
             f"by {points(other.change.value)} points "
             f"({interval(other.change, change=True) or 'undefined'})."
         )
-    if figures:
+    if figures and figures.selected:
         sentences.append(
             f"{figures.selected:,} of {figures.turns:,} profiled turns are pivots: the policy is "
             "undecided there, and training can change the outcome."
         )
+    elif figures:
+        sentences += say_no_pivots(figures, data.outcomes)
     if data.costs:
         total = _total(data)
         sentences.append(
@@ -284,7 +286,7 @@ def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]
 
 def _curse(data: ReportData) -> str:
     """What fresh samples say of the turns that were chosen for their estimate."""
-    if not data.pivot_sets:
+    if not data.pivot_sets or not data.pivot_sets[0].chosen:
         return ""
     first = data.pivot_sets[0]
     return (

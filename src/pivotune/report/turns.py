@@ -119,6 +119,25 @@ def _slice(name: str, points: Sequence[TurnPoint]) -> Slice:
     )
 
 
+def say_outcomes(outcomes: Mapping[str, int]) -> str:
+    """What the samples turned out to be, the most frequent first: "96 % malformed, 4 % ok"."""
+    total = max(1, sum(outcomes.values()))
+    ordered = sorted(outcomes.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{percent(n / total, 0)} {name.replace('_', ' ')}" for name, n in ordered if n)
+
+
+def say_no_pivots(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str]:
+    """A profile that leaves nothing to train on, and what to do about it."""
+    kinds = f"{figures.all_fail:,} always fail, {figures.all_pass:,} always succeed"
+    live = f", {figures.live:,} are undecided but outside the rule" if figures.live else ""
+    found = [f"0 pivots of {figures.turns:,} profiled turns: {kinds}{live}."]
+    if outcomes:
+        found.append(f"The samples: {say_outcomes(outcomes)}.")
+    if advice := advise(figures, outcomes):
+        found += ["What to do:", *advice]
+    return found
+
+
 def advise(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str]:
     """What the counts suggest doing next, in plain words; empty where nothing stands out."""
     samples, turns = max(1, sum(outcomes.values())), max(1, figures.turns)
