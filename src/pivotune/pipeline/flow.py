@@ -6,11 +6,16 @@ Every stage reads and writes the run folder only, is skipped when it is finished
 where it stopped when it was killed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from copy import copy
 
+import msgspec
+
+from pivotune.core.errors import NoPivots
 from pivotune.pipeline.evaluation import evaluate
 from pivotune.pipeline.plan import plan
 from pivotune.pipeline.profiling import profile_candidates, select
+from pivotune.pipeline.recipe import TaxConfig
 from pivotune.pipeline.reporting import report
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.tax import measure_tax
@@ -31,9 +36,29 @@ STAGES: dict[str, Callable[[Run], None]] = {
 }
 
 
-def run_stages(run: Run, last: str = "report") -> None:
-    """Every stage up to and including `last`."""
+def run_stages(run: Run, last: str = "report", *, skip: Collection[str] = ()) -> None:
+    """Every stage up to and including `last`, but those in `skip`.
+
+    Without pivots the report on the profile is written, and then `NoPivots` is raised.
+    """
     for name, stage in STAGES.items():
-        stage(run)
+        try:
+            if name not in skip:
+                stage(run)
+        except NoPivots:
+            report(profiled_only(run))
+            raise
         if name == last:
             return
+
+
+def profiled_only(run: Run) -> Run:
+    """The run as far as it came without training anything."""
+    folder = copy(run.folder)
+    folder.recipe = msgspec.structs.replace(
+        run.recipe,
+        methods={},
+        evaluate=msgspec.structs.replace(run.recipe.evaluate, episodes=0, items=0),
+        tax=TaxConfig(),
+    )
+    return Run(folder, run.watch)

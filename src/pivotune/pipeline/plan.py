@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pivotune.core.errors import DataError, PreflightError
+from pivotune.core.errors import PreflightError
 from pivotune.core.estimate import Estimate
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import read_records, write_json
@@ -23,7 +23,7 @@ from pivotune.pipeline.policies import (
     open_sampler,
     open_verifier,
 )
-from pivotune.pipeline.profiling import training_candidates
+from pivotune.pipeline.profiling import no_candidates, quick, training_candidates
 from pivotune.pipeline.recipe import Method, Recipe
 from pivotune.pipeline.run import Run
 from pivotune.train.speed import training_rate
@@ -115,18 +115,16 @@ class _Pilot(msgspec.Struct, frozen=True):
 def plan(run: Run) -> None:
     """Write `plan.json` and say it; raises `PreflightError` where the run would be wasted."""
     recipe = run.recipe
+    if recipe.sampler == "server":
+        return  # the speed that it would measure is the endpoint's
     if not run.folder.begin("plan", (run.folder.settings("import"), recipe), cheap=True):
         return
     policy = open_base(run)
     candidates = training_candidates(run, open_sampler(policy))
     if not candidates.turns:
-        raise DataError(
-            "no turn is left to profile",
-            where=str(run.folder.path),
-            got=", ".join(f"{reason}: {n}" for reason, n in candidates.dropped.items()) or None,
-            fix="bring other traces, or keep failed ones with candidates.keep_failed=true",
-        )
-    drawn = _draw(candidates.turns, _pilot_size(recipe), derive_seed(recipe.seed, "pilot"))
+        raise no_candidates(run, candidates)
+    size = quick(PILOT_TURNS, recipe.profile)
+    drawn = _draw(candidates.turns, size, derive_seed(recipe.seed, "pilot"))
     lengths = [
         tuple(map(len, policy.chat.render_action(turn.state, turn.tools, turn.expert)))
         for turn in drawn
@@ -137,12 +135,6 @@ def plan(run: Run) -> None:
     for line in found.lines():
         run.watch.say(line)
     run.folder.finish("plan", found.cost)
-
-
-def _pilot_size(recipe: Recipe) -> int:
-    """Turns of the pilot: a quarter of a quick look (`profile.turns`) where that is fewer."""
-    looked = recipe.profile.turns
-    return min(PILOT_TURNS, -(-looked // 4)) if looked else PILOT_TURNS
 
 
 def _draw(turns: Sequence[Turn], size: int, seed: int) -> list[Turn]:

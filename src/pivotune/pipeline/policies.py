@@ -54,7 +54,9 @@ def open_profiled(run: Run) -> Sampler:
             "an endpoint does not serve a warm start of this run",
             fix="warm up in a run of its own, serve its warm/final, and name that as the model",
         )
-    return ServerSampler(recipe.server, None if recipe.server.chat else load_chat(recipe.model_path))
+    return ServerSampler(
+        recipe.server, None if recipe.server.chat else load_chat(recipe.model_path)
+    )
 
 
 def prompt_findings(sampler: Sampler) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from pivotune.core.errors import DataError, NoPivots, TemplateError
 from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import read_json, read_records, write_json, write_records
@@ -13,16 +14,16 @@ from pivotune.core.types import Cost, Message, Profile, Turn
 from pivotune.ingest import split_turns
 from pivotune.pipeline.policies import (
     base_settings,
-    open_base,
     open_environments,
-    open_sampler,
+    open_profiled,
     open_verifier,
+    prompt_findings,
 )
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.traces import part_of
 from pivotune.turns.candidates import Candidates, choose_candidates, draw_candidates
 from pivotune.turns.pivots import Selection, profile_stats, select_pivots
-from pivotune.turns.profile import profile_turns, rescore
+from pivotune.turns.profile import ProfileConfig, profile_turns, rescore
 from pivotune.turns.rollout import Group, sample_groups
 
 REESTIMATED = 64
@@ -33,18 +34,30 @@ LEFT_OUT = {"failed": "the trajectory failed", "warm start": "trajectory of the 
 
 
 class FreshEstimate(msgspec.Struct, frozen=True):
-    """Fresh samples of some turns: their mean reward and the share of groups that are live."""
+    """Fresh samples of some turns: their mean reward and the share of groups that are live.
+
+    All 0 where no turn was sampled.
+    """
 
     turns: int
     mean: float
     live_share: float
 
 
+NOT_SAMPLED = FreshEstimate(0, 0.0, 0.0)
+
+
+def quick(turns: int, config: ProfileConfig) -> int:
+    """Turns for a side question: at most a quarter of a quick look (`profile.turns`)."""
+    return min(turns, -(-config.turns // 4)) if config.turns else turns
+
+
 class SelectReport(msgspec.Struct, frozen=True):
     """What a selection left, and what its pivots look like under fresh samples.
 
     `profiled_mean` is the selected turns' mean in the profile that chose them (biased),
-    `pivots` and `random` are fresh estimates on pivots and on randomly drawn candidates.
+    `pivots` and `random` are fresh estimates on pivots and on randomly drawn candidates; all are
+    0 where there are no pivots, and `why_none` says what to do.
     """
 
     verifier: str
@@ -56,6 +69,7 @@ class SelectReport(msgspec.Struct, frozen=True):
     pivots: FreshEstimate
     random: FreshEstimate
     cost: Cost
+    why_none: tuple[str, ...] = ()
 
 
 def training_candidates(run: Run, sampler: Sampler) -> Candidates:
@@ -63,22 +77,46 @@ def training_candidates(run: Run, sampler: Sampler) -> Candidates:
     recipe = run.recipe
     dropped: dict[str, int] = {}
     turns: list[Turn] = []
+    rows: dict[str, str] = {}
     for trajectory in run.trajectories():
         part = part_of(trajectory, recipe)
         if part == "training":
+            source = trajectory.source
+            rows[trajectory.id] = f"{source.path}:{source.row}" if source is not None else ""
             turns += split_turns(trajectory)
         elif part != "validation":
             reason = LEFT_OUT[part]
             dropped[reason] = dropped.get(reason, 0) + 1
 
-    def count(messages: Sequence[Message], turn: Turn) -> int:
-        return sampler.count(messages, turn.tools)
+    refused: list[TemplateError] = []
+
+    def count(messages: Sequence[Message], turn: Turn) -> int | None:
+        try:
+            return sampler.count(messages, turn.tools)
+        except TemplateError as error:
+            place = f"{rows[turn.trajectory_id]}, turn {turn.index}, {error.where}".lstrip(", ")
+            refused.append(TemplateError(error.what, where=place, got=error.got, fix=error.fix))
+            return None
 
     limit = sampler.context_limit - recipe.profile.max_tokens
     found = choose_candidates(turns, count_tokens=count, max_prompt_tokens=limit)
+    if refused:
+        if not found.turns:
+            raise refused[0]
+        run.watch.say(f"the first turn that the chat template refuses: {refused[0]}")
     found = Candidates(found.turns, dropped | found.dropped)
     seed = derive_seed(recipe.seed, "profiled turns")
     return draw_candidates(found, recipe.profile.turns, seed)
+
+
+def no_candidates(run: Run, found: Candidates) -> DataError:
+    """Nothing to profile, and why."""
+    return DataError(
+        "no turn is left to profile",
+        where=str(run.folder.path),
+        got=", ".join(f"{reason}: {n}" for reason, n in found.dropped.items()) or None,
+        fix="bring other traces, or keep failed ones with candidates.keep_failed=true",
+    )
 
 
 def profile_candidates(run: Run) -> None:
@@ -88,10 +126,15 @@ def profile_candidates(run: Run) -> None:
     more = (recipe.candidates, recipe.verifier, recipe.seed)
     if not run.folder.begin("profile", (*settings, *more)):
         return
-    sampler = open_sampler(open_base(run))
+    sampler = open_profiled(run)
+    findings = prompt_findings(sampler)
+    for line in findings:
+        run.watch.say(line)
     candidates = training_candidates(run, sampler)
     for reason, count in candidates.dropped.items():
         run.watch.say(f"left out before profiling: {reason}: {count}")
+    if not candidates.turns:
+        raise no_candidates(run, candidates)
     verifier = open_verifier(recipe, recipe.verifier)
     total = len(candidates.turns)
     with run.watch.progress("profiling", total, "turns") as advance:
@@ -106,6 +149,7 @@ def profile_candidates(run: Run) -> None:
             on_progress=advance,
         )
     write_json(run.folder.path / "profiles" / "dropped.json", candidates.dropped)
+    write_json(run.folder.path / "profiles" / "prompts.json", findings)
     _judge_again(run, profiles, candidates.turns)
     run.folder.finish("profile", sum((profile.cost for profile in profiles), Cost()))
 
@@ -140,12 +184,21 @@ def wanted_selections(run: Run) -> list[tuple[str, str]]:
 
 
 def select(run: Run) -> None:
-    """Choose the pivots under every rule in use; raises `NoPivots` where one leaves none."""
+    """Choose the pivots under every rule in use; raises `NoPivots` where one leaves none.
+
+    What was found is written in any case, so that a report can be made of it.
+    """
     recipe = run.recipe
     settings = (run.folder.settings("profile"), recipe.select, wanted_selections(run))
-    if not run.folder.begin("select", settings):
-        return
-    sampler = open_sampler(open_base(run))
+    if run.folder.begin("select", settings):
+        _select_all(run)
+    for verifier, rule in wanted_selections(run):
+        if why := read_selection(run, verifier, rule).why_none:
+            raise NoPivots(why[0], got=why[1], fix=why[2])
+
+
+def _select_all(run: Run) -> None:
+    sampler = open_profiled(run)
     cost = Cost()
     for verifier, rule in wanted_selections(run):
         report = _select_one(run, sampler, verifier, rule)
@@ -163,7 +216,10 @@ def _select_one(run: Run, sampler: Sampler, verifier: str, rule: str) -> SelectR
     recipe = run.recipe
     profiles, wrong = usable_profiles(run, verifier)
     config = msgspec.structs.replace(recipe.select, rule=rule)
-    selection = select_pivots(profiles, config, derive_seed(recipe.seed, "select"))
+    try:
+        selection = select_pivots(profiles, config, derive_seed(recipe.seed, "select"))
+    except NoPivots as error:
+        return _none_selected(verifier, rule, len(profiles), wrong, error)
     chosen = set(selection.turn_ids)
     stats = [profile_stats(each) for each in profiles if each.turn_id in chosen]
     known = [each for each in stats if each is not None]
@@ -184,12 +240,29 @@ def _select_one(run: Run, sampler: Sampler, verifier: str, rule: str) -> SelectR
     )
 
 
+def _none_selected(
+    verifier: str, rule: str, profiled: int, wrong: int, error: NoPivots
+) -> SelectReport:
+    return SelectReport(
+        verifier=verifier,
+        rule=rule,
+        selection=Selection((), {"profiled": profiled, "selected": 0}),
+        wrong_expert=wrong,
+        profiled_mean=0.0,
+        profiled_live_share=0.0,
+        pivots=NOT_SAMPLED,
+        random=NOT_SAMPLED,
+        cost=Cost(),
+        why_none=(error.what, error.got or "", error.fix or ""),
+    )
+
+
 def _fresh(
     run: Run, sampler: Sampler, verifier_name: str, turn_ids: Sequence[str]
 ) -> tuple[FreshEstimate, Cost]:
-    """Sample up to `REESTIMATED` of the turns again, under a seed that profiling never uses."""
+    """Sample some of the turns again, under a seed that profiling never uses."""
     rng = np.random.default_rng(derive_seed(run.recipe.seed, "reestimate"))
-    drawn = rng.permutation(len(turn_ids))[:REESTIMATED]
+    drawn = rng.permutation(len(turn_ids))[: quick(REESTIMATED, run.recipe.profile)]
     verifier = open_verifier(run.recipe, verifier_name)
     groups = sample_groups(
         sampler,
@@ -211,7 +284,7 @@ def _estimate(groups: Sequence[Group]) -> FreshEstimate:
     ]
     known = [each for each in rewards if each]
     if not known:
-        return FreshEstimate(0, float("nan"), float("nan"))
+        return NOT_SAMPLED
     return FreshEstimate(
         turns=len(known),
         mean=float(np.mean([np.mean(each) for each in known])),

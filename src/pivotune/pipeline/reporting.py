@@ -163,8 +163,9 @@ def _pivot_set(recipe: Recipe, found: SelectReport) -> PivotSet:
 
 
 def _fresh(found: FreshEstimate) -> Fresh:
-    live = 0 if math.isnan(found.live_share) else round(found.live_share * found.turns)
-    return Fresh(found.turns, found.mean, wilson_estimate(live, found.turns))
+    live = round(found.live_share * found.turns)
+    mean = found.mean if found.turns else math.nan
+    return Fresh(found.turns, mean, wilson_estimate(live, found.turns))
 
 
 def _curves(run: Run, name: str) -> MethodCurves:
@@ -231,10 +232,10 @@ def _candidate_facts(run: Run) -> Iterator[Fact]:
     dropped = read_json(run.folder.path / "profiles" / "dropped.json", dict[str, int])
     if dropped:
         yield Fact("Left out", ", ".join(f"{reason}: {n:,}" for reason, n in dropped.items()))
+    findings = read_json(run.folder.path / "profiles" / "prompts.json", tuple[str, ...])
+    yield Fact("Prompts", "; ".join(("the model's own chat template", *findings)))
     if (path := run.folder.path / "plan.json").exists():
         preflight = read_json(path, Plan)
-        template = "; ".join(("the model's own chat template", *preflight.template))
-        yield Fact("Prompts", template)
         shares = ", ".join(
             f"{name} {percent(live.value)} ({interval(live)})"
             for name, live in preflight.live_groups.items()

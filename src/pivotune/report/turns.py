@@ -123,7 +123,9 @@ def say_outcomes(outcomes: Mapping[str, int]) -> str:
     """What the samples turned out to be, the most frequent first: "96 % malformed, 4 % ok"."""
     total = max(1, sum(outcomes.values()))
     ordered = sorted(outcomes.items(), key=lambda each: (-each[1], each[0]))
-    return ", ".join(f"{percent(n / total, 0)} {name.replace('_', ' ')}" for name, n in ordered if n)
+    return ", ".join(
+        f"{percent(n / total, 0)} {name.replace('_', ' ')}" for name, n in ordered if n
+    )
 
 
 def say_no_pivots(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str]:

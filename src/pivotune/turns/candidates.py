@@ -47,10 +47,13 @@ def tool_error(turn: Turn) -> bool:
 def choose_candidates(
     turns: Iterable[Turn],
     *,
-    count_tokens: Callable[[Sequence[Message], Turn], int],
+    count_tokens: Callable[[Sequence[Message], Turn], int | None],
     max_prompt_tokens: int,
 ) -> Candidates:
-    """Leave out tool errors, exact duplicates and prefixes over the limit, in this order."""
+    """Leave out tool errors, exact duplicates and prefixes over the limit, in this order.
+
+    `count_tokens` gives None for a prefix that the chat template refuses.
+    """
     dropped: dict[str, int] = {}
     seen: set[str] = set()
     kept: list[Turn] = []
@@ -61,7 +64,9 @@ def choose_candidates(
             reason = "the call ended in a tool error"
         elif key in seen:
             reason = "exact duplicate"
-        elif count_tokens(turn.state, turn) > max_prompt_tokens:
+        elif (count := count_tokens(turn.state, turn)) is None:
+            reason = "the chat template refuses it"
+        elif count > max_prompt_tokens:
             reason = "prefix over the limit"
         seen.add(key)
         if reason:
