@@ -232,7 +232,8 @@ def _candidate_facts(run: Run) -> Iterator[Fact]:
     dropped = read_json(run.folder.path / "profiles" / "dropped.json", dict[str, int])
     if dropped:
         yield Fact("Left out", ", ".join(f"{reason}: {n:,}" for reason, n in dropped.items()))
-    findings = read_json(run.folder.path / "profiles" / "prompts.json", tuple[str, ...])
+    prompts = run.folder.path / "profiles" / "prompts.json"
+    findings = read_json(prompts, tuple[str, ...]) if prompts.exists() else ()
     yield Fact("Prompts", "; ".join(("the model's own chat template", *findings)))
     if (path := run.folder.path / "plan.json").exists():
         preflight = read_json(path, Plan)
