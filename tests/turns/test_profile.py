@@ -1,9 +1,12 @@
+import random
+
 import pytest
 
 from pivotune.core.errors import StoreError, VerifierError
-from pivotune.core.types import Message, Task, ToolCall, ToolSpec, Turn, Verdict
+from pivotune.core.types import Cost, Message, Task, ToolCall, ToolSpec, Turn, Verdict
 from pivotune.models.scripted import ScriptedSampler
-from pivotune.turns.profile import ProfileConfig, profile_turns, rescore
+from pivotune.turns.pivots import profile_stats
+from pivotune.turns.profile import ProfileConfig, profile_turns, repeatability, rescore
 
 CALL = '<tool_call>act{"command": "%s"}</tool_call>'
 TOOLS = (ToolSpec("act"),)
@@ -50,7 +53,8 @@ def test_one_malformed_reply_is_a_reward_of_zero_among_four(tmp_path):
     assert [s.outcome.value for s in profile.samples] == ["ok", "ok", "malformed", "ok"]
     assert profile.expert.reward == 1.0
     assert profile.cost.rollout_turns == 4
-    assert profile.cost.verifier_calls == 5
+    assert profile.cost.verifier_calls == 4 + 2 * 4 + 1  # rewards differ: asked twice again
+    assert (profile.agreed, profile.repeated) == (8, 8)
 
 
 def test_a_verifier_that_raises_is_invalid_and_never_zero(tmp_path):
@@ -110,4 +114,57 @@ def test_rescoring_keeps_the_samples(tmp_path):
     assert second.rewards == (0.0,) * 4
     assert second.verifier == "never"
     assert [s.token_ids for s in second.samples] == [s.token_ids for s in first[0].samples]
-    assert second.cost.rollout_turns == 0
+    assert second.cost == Cost(verifier_calls=5)
+
+
+class Flips:
+    """Right about everything, but every tenth answer is turned round, at random."""
+
+    name, version, needs_environment = "flips", "1", False
+
+    def __init__(self, inner, seed):
+        self.inner, self.random = inner, random.Random(seed)
+
+    def verify(self, turn, completion, environment):
+        verdict = self.inner.verify(turn, completion, environment)
+        if self.random.random() < 0.1:
+            return Verdict(1.0 - verdict.reward, "turned round")
+        return verdict
+
+
+class Always:
+    name, version, needs_environment = "always", "1", False
+
+    def verify(self, turn, completion, environment):
+        return Verdict(1.0, "always")
+
+
+def test_a_turn_on_which_only_the_verifier_wavers_is_not_mixed(tmp_path):
+    """200 turns, all samples right: 57 % look mixed at first, less than 1 % once asked again."""
+    turns = [turn(str(i)) for i in range(200)]
+    options = {"samples": 8}
+    once = run(tmp_path / "once.jsonl", turns, Flips(Always(), 1), again=0, **options)
+    assert sum(profile_stats(each).mixed for each in once) == pytest.approx(114, abs=21)
+    again = run(tmp_path / "again.jsonl", turns, Flips(Always(), 1), **options)
+    assert sum(profile_stats(each).mixed for each in again) <= 6
+    agreed, repeated = repeatability(again)
+    # Of the turns that look mixed 0.1 / 0.57 of the first answers are wrong, and are confirmed
+    # by chance only: 0.825 * 0.9 + 0.175 * 0.1 = 0.76.
+    assert agreed / repeated == pytest.approx(0.76, abs=0.04)
+    assert any("changes: 1, " in s.verdict.reason for p in again for s in p.samples)
+
+
+def test_mixed_turns_stay_mixed_under_a_verifier_that_wavers(tmp_path):
+    turns = [turn(str(i)) for i in range(100)]
+    found = run(tmp_path / "p.jsonl", turns, Flips(Equal(), 2), samples=8)
+    assert sum(profile_stats(each).mixed for each in found) >= 97
+
+
+def test_rescoring_asks_again_and_stops_for_too_many_failures(tmp_path):
+    first = run(tmp_path / "p.jsonl", [turn("a")])
+    (again,) = rescore(first, {"a#0": turn("a")}, Equal(), None)
+    assert (again.rewards, again.agreed, again.repeated) == (first[0].rewards, 8, 8)
+    with pytest.raises(VerifierError, match="judge timed out"):
+        rescore(first, {"a#0": turn("a")}, Equal("left"), None)
+    with pytest.raises(StoreError, match="not among the trajectories"):
+        rescore(first, {}, Equal(), None)

@@ -193,7 +193,9 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     """K samples of one turn under one frozen policy and one verifier.
 
     `expert` is the verdict of the expert's own action; `prompt_tokens` the length of the
-    rendered prefix. Statistics over the valid rewards are in `pivotune.turns.pivots`.
+    rendered prefix. Where the rewards differed, verdicts were asked for again: `repeated` times,
+    of which `agreed` said the same as the first. Statistics over the valid rewards are in
+    `pivotune.turns.pivots`.
     """
 
     turn_id: str
@@ -208,6 +210,8 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     expert: Verdict
     samples: tuple[Sample, ...]
     cost: Cost = Cost()
+    repeated: int = 0
+    agreed: int = 0
 
     @property
     def rewards(self) -> tuple[float, ...]:

@@ -5,8 +5,9 @@ that was killed and started again writes the same profiles as one that was not.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +30,9 @@ from pivotune.turns.rollout import (
 class ProfileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How turns are profiled. K = `samples` is 8 (ours; public practice is at least 8).
 
-    `turns` above 0 profiles that many randomly drawn candidates: a quick look.
+    `turns` above 0 profiles that many randomly drawn candidates: a quick look. `again`: how often
+    the verdicts of a turn whose rewards differ are asked for again (ours: 2), so that a verifier's
+    own chance is not taken for the policy's; 0: never.
     """
 
     samples: int = 8
@@ -38,6 +41,13 @@ class ProfileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: int = 48
     portion: int = 128
     invalid_limit: float = 0.05
+    again: int = 2
+
+
+UNREPEATABLE = "unrepeatable"
+"""The part of an invalid verdict that was not the same when it was asked for again."""
+
+_ACCEPTED_AT = 0.5
 
 
 def profile_turns(
@@ -67,8 +77,9 @@ def profile_turns(
             profiles = _profile_portion(sampler, portion, verifier, environments, config, seed)
             log.append(profiles)
             done |= {profile.turn_id: profile for profile in profiles}
-            verdicts = [sample.verdict for each in done.values() for sample in each.samples]
-            check_invalid_share(verdicts, config.invalid_limit, str(path))
+            check_invalid_share(
+                _failures_and_answers(done.values()), config.invalid_limit, str(path)
+            )
             if on_progress is not None:
                 on_progress(len(portion))
     return [done[turn.id] for turn in turns]
@@ -119,16 +130,72 @@ def _profile_portion(
         seed=seed,
         max_tokens=config.max_tokens,
     )
+    repeats = [_ask_again(group, verifier, environments, config.again) for group in groups]
     experts = [judge(turn, [expert_completion(turn)], verifier, environments)[0] for turn in turns]
     seconds = (time.perf_counter() - start) / max(1, len(turns))
     return [
-        _as_profile(group, expert, sampler, verifier, config, seed, seconds)
-        for group, expert in zip(groups, experts, strict=True)
+        _as_profile(repeat, expert, sampler, verifier, config, seed, seconds)
+        for repeat, expert in zip(repeats, experts, strict=True)
     ]
 
 
+class _Repeat(NamedTuple):
+    """A group after its verdicts were asked for again, and how many of those said the same."""
+
+    group: Group
+    repeated: int = 0
+    agreed: int = 0
+
+
+def _ask_again(
+    group: Group, verifier: Verifier, environments: RestoredEnvironments | None, times: int
+) -> _Repeat:
+    """Where rewards differ, a verdict that does not repeat is invalid: it says nothing.
+
+    A turn on which only the verifier wavers has equal rewards left, and is not mixed.
+    """
+    rewards = [verdict.reward for verdict in group.verdicts if verdict.reward is not None]
+    if not times or not rewards or max(rewards) == min(rewards):
+        return _Repeat(group)
+    rounds = [judge(group.turn, group.completions, verifier, environments) for _ in range(times)]
+    verdicts: list[Verdict] = []
+    repeated = agreed = 0
+    for first, *others in zip(group.verdicts, *rounds, strict=True):
+        answers = [_accepts(each) for each in others if each.reward is not None]
+        if first.reward is None or not answers:
+            verdicts.append(first)
+            continue
+        same = answers.count(_accepts(first))
+        repeated, agreed = repeated + len(answers), agreed + same
+        verdicts.append(first if same == len(answers) else _unrepeatable(first, others))
+    cost = sum((judging_cost(each) for each in rounds), group.cost)
+    changed = msgspec.structs.replace(group, verdicts=tuple(verdicts), cost=cost)
+    return _Repeat(changed, repeated, agreed)
+
+
+def _accepts(verdict: Verdict) -> bool:
+    return verdict.reward is not None and verdict.reward >= _ACCEPTED_AT
+
+
+def _unrepeatable(first: Verdict, others: Sequence[Verdict]) -> Verdict:
+    said = ", ".join("invalid" if v.reward is None else f"{v.reward:g}" for v in (first, *others))
+    return Verdict(None, f"asked again the verdict changes: {said}", {UNREPEATABLE: 1.0})
+
+
+def _failures_and_answers(profiles: Iterable[Profile]) -> list[Verdict]:
+    """All verdicts but the unrepeatable: those are reported, and are no failures."""
+    verdicts = (sample.verdict for profile in profiles for sample in profile.samples)
+    return [verdict for verdict in verdicts if UNREPEATABLE not in verdict.parts]
+
+
+def repeatability(profiles: Iterable[Profile]) -> tuple[int, int]:
+    """(agreed, repeated): how many verdicts that were asked for again said the same."""
+    pairs = [(profile.agreed, profile.repeated) for profile in profiles]
+    return sum(agreed for agreed, _ in pairs), sum(repeated for _, repeated in pairs)
+
+
 def _as_profile(
-    group: Group,
+    repeat: _Repeat,
     expert: Verdict,
     sampler: Sampler,
     verifier: Verifier,
@@ -136,6 +203,7 @@ def _as_profile(
     seed: int,
     seconds: float,
 ) -> Profile:
+    group = repeat.group
     return Profile(
         turn_id=group.turn.id,
         prefix_hash=prefix_hash(group.turn),
@@ -152,6 +220,8 @@ def _as_profile(
             for completion, verdict in zip(group.completions, group.verdicts, strict=True)
         ),
         cost=group.cost + judging_cost([expert]) + Cost(seconds=seconds),
+        repeated=repeat.repeated,
+        agreed=repeat.agreed,
     )
 
 
@@ -170,32 +240,57 @@ def _as_sample(completion: Completion, verdict: Verdict) -> Sample:
 
 def rescore(
     profiles: Sequence[Profile],
-    turns: dict[str, Turn],
+    turns: Mapping[str, Turn],
     verifier: Verifier,
     environments: RestoredEnvironments | None,
+    config: ProfileConfig | None = None,
 ) -> list[Profile]:
-    """The same samples under another verifier, without sampling again."""
-    scored = []
-    for profile in profiles:
-        turn = turns[profile.turn_id]
-        completions = [_as_completion(sample, profile) for sample in profile.samples]
-        verdicts = judge(turn, completions, verifier, environments)
-        samples = tuple(
-            msgspec.structs.replace(sample, verdict=verdict)
-            for sample, verdict in zip(profile.samples, verdicts, strict=True)
-        )
-        expert = judge(turn, [expert_completion(turn)], verifier, environments)[0]
-        scored.append(
-            msgspec.structs.replace(
-                profile,
-                samples=samples,
-                expert=expert,
-                verifier=verifier.name,
-                verifier_version=verifier.version,
-                cost=judging_cost([*verdicts, expert]),
-            )
-        )
+    """The same samples under another verifier, without sampling again.
+
+    Raises `StoreError` for a profile whose turn is not there, `VerifierError` when the share of
+    invalid verdicts passes the limit.
+    """
+    config = config or ProfileConfig()
+    scored: list[Profile] = []
+    for start in range(0, len(profiles), config.portion):
+        for profile in profiles[start : start + config.portion]:
+            turn = turns.get(profile.turn_id)
+            if turn is None:
+                raise StoreError(
+                    "a profile of a turn that is not among the trajectories",
+                    where=profile.turn_id,
+                    fix="verify again over the run folder that the profiles were made in",
+                )
+            scored.append(_rescore_one(profile, turn, verifier, environments, config.again))
+        check_invalid_share(_failures_and_answers(scored), config.invalid_limit, verifier.name)
     return scored
+
+
+def _rescore_one(
+    profile: Profile,
+    turn: Turn,
+    verifier: Verifier,
+    environments: RestoredEnvironments | None,
+    again: int,
+) -> Profile:
+    completions = tuple(_as_completion(sample, profile) for sample in profile.samples)
+    verdicts = judge(turn, completions, verifier, environments)
+    group = Group(turn, completions, verdicts, judging_cost(verdicts))
+    repeat = _ask_again(group, verifier, environments, again)
+    expert = judge(turn, [expert_completion(turn)], verifier, environments)[0]
+    return msgspec.structs.replace(
+        profile,
+        samples=tuple(
+            msgspec.structs.replace(sample, verdict=verdict)
+            for sample, verdict in zip(profile.samples, repeat.group.verdicts, strict=True)
+        ),
+        expert=expert,
+        verifier=verifier.name,
+        verifier_version=verifier.version,
+        cost=repeat.group.cost + judging_cost([expert]),
+        repeated=repeat.repeated,
+        agreed=repeat.agreed,
+    )
 
 
 def _as_completion(sample: Sample, profile: Profile) -> Completion:
