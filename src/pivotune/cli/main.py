@@ -13,6 +13,7 @@ from rich.console import Console
 from pivotune import __version__
 from pivotune.cli.lab import app as lab_app
 from pivotune.cli.screen import Screen
+from pivotune.cli.tax import tax
 from pivotune.core.errors import PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
 from pivotune.pipeline.recipe import load_recipe
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(lab_app, name="lab")
+app.command()(tax)
 
 Arguments = Annotated[
     list[str] | None,

@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.text import Text
 
 from pivotune.pipeline.run import Advance
+from pivotune.report.tables import Table
 
 
 class _Rate(ProgressColumn):
@@ -36,6 +37,20 @@ class Screen:
 
     def say(self, text: str) -> None:
         self._console.print(escape(text), highlight=False, soft_wrap=True)
+
+    def table(self, title: str, shown: Table) -> None:
+        """A table as aligned lines, as wide as it needs to be."""
+        rows = [shown.head, *shown.rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        self.say(f"\n{title}")
+        for row in rows:
+            cells = [
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            self.say("  " + "  ".join(cells))
+        if shown.note:
+            self.say(f"  {shown.note}")
 
     @contextmanager
     def progress(self, title: str, total: int, unit: str) -> Iterator[Advance]:

@@ -51,6 +51,7 @@ class TaxSection(msgspec.Struct, frozen=True):
     router: Table
     moves: Table
     reliability: Table
+    classes: Table
     forecast: str
     main: str
     convention: str
@@ -70,6 +71,7 @@ def tax_section(found: TaxFindings | None, main: str, order: Sequence[str]) -> T
         router=router_table(comparisons),
         moves=moves_table(first),
         reliability=reliability_table(found.reliability),
+        classes=_class_table(comparisons),
         forecast=forecast_sentence(found.forecast),
         main=show_line(first.name),
         convention=first.convention,

@@ -1,0 +1,58 @@
+"""`pivotune tax`: what training did to the headroom, from tallies or by playing a suite."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pivotune.cli.screen import Screen
+from pivotune.models.threads import limit_threads
+
+
+def tax(
+    base: Annotated[
+        str,
+        typer.Argument(
+            help="The base: a file of tallies (CSV or JSON Lines: task, c, n), a run folder, a "
+            "model folder or name, `lab`, or an endpoint (http://host/v1#model)."
+        ),
+    ],
+    posts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[POST]...",
+            help="What is compared with it, named the same way. A run folder stands for all its "
+            "methods; a run folder as base needs no other.",
+        ),
+    ] = None,
+    suite: Annotated[str | None, typer.Option(help="`domain:split` to play.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="How many tasks of it. Default 100.")] = None,
+    rollouts: Annotated[int | None, typer.Option(help="Times each task. Default 64.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of sampling. Default 1.0.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draws tasks and random streams.")] = None,
+    k: Annotated[int, typer.Option(help="Largest budget of tries; 0: half the rollouts.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("tax"),
+) -> None:
+    """pass@k, headroom and Sharpening Tax of models against a base. Goes on where it stopped."""
+    limit_threads()
+    from pivotune.pipeline.compare import Wanted, compare
+    from pivotune.report.tax import tax_section
+
+    screen = Screen(Console())
+    wanted = Wanted(suite, tasks, rollouts, temperature, seed, k)
+    found = compare(base, posts or [], wanted, out, screen)
+    first = found.findings.comparisons[0]
+    section = tax_section(found.findings, first.name, [])
+    assert section is not None
+    for title, table in (
+        ("Scores", section.scores),
+        ("Classes, by number of tasks", section.classes),
+        ("Which model to ask", section.router),
+        ("When every try has to succeed", section.reliability),
+        (f"Tasks that moved under {first.name}", section.moves),
+    ):
+        screen.table(title, table)
+    for line in (*section.says, section.forecast, f"{found.convention}."):
+        screen.say(line)
+    screen.say(f"page: {out / 'tax.html'}   figures: {out / 'tax.json'}")

@@ -1,0 +1,322 @@
+"""`pivotune tax`: any number of models against a base, from tallies or by playing a suite.
+
+A model is named by a file of tallies (CSV or JSON Lines: task, c, n), by a run folder (its base
+and every method that it trained), by what `model` in a recipe takes (a folder, a hub name,
+`lab`), or by a chat endpoint (`http://host/v1#model`). What is not counted yet is played. The
+output folder holds
+
+    outcomes/MODEL.jsonl   one record an episode: a killed comparison goes on, a longer one too
+    tallies/MODEL.csv      task, c, n: can be compared again, here or elsewhere
+    tax.json tax.html      every figure, and the page
+"""
+
+import csv
+import io
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+import pivotune
+from pivotune.core.errors import DataError, StoreError
+from pivotune.core.protocols import Sampler
+from pivotune.core.scores import TaxFindings
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import read_json, write_atomic, write_json
+from pivotune.core.tally import Tally
+from pivotune.core.types import content_hash
+from pivotune.evaluate.tallies import COLUMNS, read_tallies
+from pivotune.evaluate.tax import CONVENTION, find_tax
+from pivotune.models.policy import load_policy
+from pivotune.models.server import ServerConfig, ServerSampler
+from pivotune.pipeline.evaluation import play_suite, policies
+from pivotune.pipeline.policies import BASE, open_policy, open_sampler, prompt_findings
+from pivotune.pipeline.recipe import Recipe, load_recipe
+from pivotune.pipeline.run import Run, Watch
+from pivotune.pipeline.run_folder import RunFolder
+from pivotune.pipeline.tax import (
+    TaxSettings,
+    suite_tallies,
+    tally_suite,
+    tax_budget,
+    tax_settings,
+    tax_suite,
+)
+from pivotune.report.data import Fact, ReportData
+from pivotune.report.page import build_page
+from pivotune.report.tax import budgets, pick_model
+
+Tallies = dict[str, Tally]
+TALLY_FILES = (".csv", ".json", ".jsonl", ".ndjson")
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""The environment variable that holds the key of an endpoint, where it wants one."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a person asks for; None is what the first run folder used, else the default."""
+
+    suite: str | None = None
+    tasks: int | None = None
+    rollouts: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    k: int = 0
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """One model's tallies and where they come from."""
+
+    tallies: Tallies
+    source: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """`tax.json`: the findings, which model to ask at each budget, and how it was measured."""
+
+    findings: TaxFindings
+    router: dict[int, str]
+    sources: dict[str, str]
+    convention: str
+    software: str
+
+
+class _Model(msgspec.Struct, frozen=True):
+    """A model before it is counted; `count` plays what is not known yet."""
+
+    name: str
+    place: Path
+    count: Callable[[TaxSettings], Counted]
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """Which weights and settings a log of outcomes belongs to."""
+
+    policy: str
+    settings: str
+
+
+def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: Watch) -> Comparison:
+    """Count every model and write the output folder.
+
+    A run folder as `base` with no `posts` compares its own methods with its own base.
+    """
+    first, *own = _open_models(base, out, watch)
+    others = [model for each in posts for model in _posts(_open_models(each, out, watch))]
+    named = _tell_apart(others if posts else own)
+    if not named:
+        raise DataError(
+            "there is nothing to compare the base with",
+            got=base,
+            fix="name a second model, or a run folder that has trained methods",
+        )
+    models = [msgspec.structs.replace(first, name=BASE), *named]
+    settings = _settings([base, *posts], wanted)
+    counted = {model.name: model.count(settings) for model in models}
+    tallies = {name: each.tallies for name, each in counted.items()}
+    others_tallies = {name: each for name, each in tallies.items() if name != BASE}
+    findings = find_tax(
+        tallies[BASE], others_tallies, tax_budget(_common_rollouts(tallies), wanted.k)
+    )
+    found = Comparison(
+        findings,
+        {k: pick_model(findings.comparisons, k) for k in budgets(findings.k)},
+        {name: each.source for name, each in counted.items()},
+        CONVENTION,
+        f"pivotune {pivotune.__version__}",
+    )
+    for name, each in tallies.items():
+        write_atomic(out / "tallies" / f"{_file_name(name)}.csv", _csv(each))
+    write_json(out / "tax.json", found)
+    write_atomic(out / "tax.html", build_page(_page_data(found)).encode())
+    return found
+
+
+def _posts(models: list[_Model]) -> list[_Model]:
+    """A run folder named after the base contributes its methods only."""
+    return models[1:] if len(models) > 1 else models
+
+
+def _common_rollouts(tallies: Mapping[str, Tallies]) -> int:
+    """The most rollouts that some task has of every model; 2 where no task is common."""
+    first, *rest = tallies.values()
+    common = [task for task in first if all(task in side for side in rest)]
+    return max((min(side[task].n for side in tallies.values()) for task in common), default=2)
+
+
+def _settings(given: Sequence[str], wanted: Wanted) -> TaxSettings:
+    runs = [Path(each) for each in given if _is_run(Path(each))]
+    found = tax_settings(_recipe(runs[0])) if runs else TaxSettings()
+    asked = {
+        name: value
+        for name in ("suite", "tasks", "rollouts", "temperature", "seed")
+        if (value := getattr(wanted, name)) is not None
+    }
+    settings = msgspec.structs.replace(found, **asked)
+    if settings.rollouts < 1 or settings.tasks < 1 or settings.temperature < 0:
+        raise DataError(
+            "these settings cannot be played",
+            got=settings.describe(),
+            expected="at least one task and one rollout, a temperature of at least 0",
+        )
+    return settings
+
+
+# Models
+
+
+def _open_models(given: str, out: Path, watch: Watch) -> list[_Model]:
+    """One model, or a run's base and methods."""
+    path = Path(given)
+    if path.suffix.lower() in TALLY_FILES and not _is_endpoint(given) and not path.is_dir():
+        return [_Model(path.stem, path, partial(_read, path))]
+    if not _is_run(path):
+        return [_Model(_model_name(given), path, partial(_play_model, given, out, watch))]
+    run = Run(RunFolder(path, _recipe(path)), watch)
+    return [
+        _Model(name, path / name, partial(_play_policy, run, name, checkpoint, out))
+        for name, checkpoint in policies(run).items()
+    ]
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "recipe.toml").is_file()
+
+
+def _recipe(path: Path) -> Recipe:
+    return load_recipe(path / "recipe.toml")
+
+
+def _is_endpoint(given: str) -> bool:
+    return given.startswith(("http://", "https://"))
+
+
+def _model_name(given: str) -> str:
+    """The folder's name, with the one above where the trainer gave it; an endpoint's model."""
+    if _is_endpoint(given):
+        return given.partition("#")[2] or "endpoint"
+    path = Path(given)
+    return "/".join(path.parts[-2:]) if path.name in {"best", "final", "model"} else path.name
+
+
+def _tell_apart(models: Sequence[_Model]) -> list[_Model]:
+    """Models of one name are called by their folder too; the base keeps its name."""
+    names = [model.name for model in models]
+    renamed = [
+        model
+        if names.count(model.name) == 1 and model.name != BASE
+        else msgspec.structs.replace(
+            model, name=f"{model.place.resolve().parent.name}/{model.name}"
+        )
+        for model in models
+    ]
+    files = [_file_name(model.name) for model in renamed]
+    if double := next((name for name in files if files.count(name) > 1), ""):
+        raise DataError(
+            f"two models are called {double!r}",
+            got=", ".join(str(model.place) for model in models),
+            fix="rename a file or folder, so that the tables can tell them apart",
+        )
+    return renamed
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.@-]+", "-", name)
+
+
+# Counting
+
+
+def _read(path: Path, settings: TaxSettings) -> Counted:
+    return Counted(read_tallies(path), f"tallies read from {path.name}")
+
+
+def _play_policy(
+    run: Run, name: str, checkpoint: Path | None, out: Path, settings: TaxSettings
+) -> Counted:
+    """A policy of a run: as it was counted there, or played."""
+    recorded = run.folder.marks.get(f"tax/{name}")
+    if recorded and recorded.done and settings == tax_settings(run.recipe):
+        tallies = suite_tallies(run, name, tax_suite(settings))
+        return Counted(tallies, f"counted in the run {run.folder.path.name}")
+    key = f"{run.folder.path.resolve().name}-{name}"
+
+    def sampler() -> Sampler:
+        return open_sampler(open_policy(run, checkpoint))
+
+    return _play(sampler, name, key, out, run.watch, settings)
+
+
+def _play_model(given: str, out: Path, watch: Watch, settings: TaxSettings) -> Counted:
+    name = _model_name(given)
+    return _play(partial(_sampler_of, given), name, name, out, watch, settings)
+
+
+def _sampler_of(given: str) -> Sampler:
+    if _is_endpoint(given):
+        url, _, model = given.partition("#")
+        key_env = KEY_VARIABLE if KEY_VARIABLE in os.environ else ""
+        return ServerSampler(ServerConfig(url=url, model=model, chat=True, key_env=key_env), None)
+    source = msgspec.structs.replace(Recipe(), model=given).model_path
+    return open_sampler(load_policy(source))
+
+
+def _play(
+    opened: Callable[[], Sampler],
+    name: str,
+    key: str,
+    out: Path,
+    watch: Watch,
+    settings: TaxSettings,
+) -> Counted:
+    sampler, suite = opened(), tax_suite(settings)
+    log = out / "outcomes" / f"{_file_name(key)}.jsonl"
+    how = msgspec.structs.replace(settings, tasks=0, rollouts=0)
+    _check_mark(log.with_suffix(".mark.json"), _Mark(sampler.policy_hash, content_hash(how)))
+    seed = derive_seed(settings.seed, "tax")
+    title = f"{name}: {suite.rollouts} tries of {suite.name}"
+    outcomes = play_suite(watch, title, sampler, suite, seed, log)
+    prompts = "; ".join(("prompts: the chat template", *prompt_findings(sampler)))
+    source = f"weights {sampler.policy_hash}; {settings.describe()}; {prompts}"
+    return Counted(tally_suite(outcomes, suite), source)
+
+
+def _check_mark(path: Path, mark: _Mark) -> None:
+    """Outcomes of other weights or settings are never mixed with these."""
+    if not path.exists():
+        write_json(path, mark)
+    elif (found := read_json(path, _Mark)) != mark:
+        raise StoreError(
+            "this model was played here with other weights or settings",
+            where=str(path),
+            got=f"weights {found.policy}, settings {found.settings}",
+            expected=f"weights {mark.policy}, settings {mark.settings}",
+            fix="use another --out folder; more tasks or rollouts alone go on in this one",
+        )
+
+
+# Output
+
+
+def _csv(tallies: Mapping[str, Tally]) -> bytes:
+    out = io.StringIO(newline="")
+    rows = csv.writer(out)
+    rows.writerow(COLUMNS)
+    rows.writerows((task, each.successes, each.n) for task, each in tallies.items())
+    return out.getvalue().encode()
+
+
+def _page_data(found: Comparison) -> ReportData:
+    names = [each.name for each in found.findings.comparisons]
+    return ReportData(
+        title=f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''} against the base",
+        main=names[0],
+        tax=found.findings,
+        facts=(
+            *(Fact(name, source) for name, source in found.sources.items()),
+            Fact("Convention", found.convention),
+            Fact("Software", found.software),
+        ),
+    )
