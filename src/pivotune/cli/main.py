@@ -12,9 +12,10 @@ from rich.console import Console
 
 from pivotune import __version__
 from pivotune.cli.lab import app as lab_app
+from pivotune.cli.quick import Options, is_traces, run_name, say_pivots, trace_overrides
 from pivotune.cli.screen import Screen
 from pivotune.cli.tax import tax
-from pivotune.core.errors import PivotuneError, RecipeError
+from pivotune.core.errors import NoPivots, PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
@@ -46,15 +47,50 @@ Redo = Annotated[
 ]
 
 
+TraceArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TRACES]...|[RECIPE] [KEY=VALUE]...",
+        help="Files or folders of traces; or a recipe (TOML). Overrides after either.",
+    ),
+]
+ToolsOption = Annotated[
+    str,
+    typer.Option(help="Tool schemas: a JSON file, or `infer` for minimal ones from the calls."),
+]
+DialectOption = Annotated[str, typer.Option(help="Name the dialect instead of detecting it.")]
+
+
+def _open_look(
+    arguments: list[str] | None, run: Path | None, redo: str, options: Options, *, profiles: bool
+) -> tuple[Run, bool]:
+    """The run folder of traces without a recipe (True), or of a recipe (False)."""
+    given = arguments or []
+    traces = [each for each in given if _is_path(each) and is_traces(each)]
+    if not traces:
+        return _open([*given, *options.overrides()], run, redo), False
+    if len(traces) < sum(map(_is_path, given)):
+        raise RecipeError("traces and a recipe", fix="name the traces in it: traces.path=…")
+    more = [each for each in given if not _is_path(each)]
+    overrides = [*trace_overrides(traces, options, profiles=profiles), *more]
+    return _open(overrides, run or Path("runs") / run_name(traces), redo), True
+
+
+def _is_path(argument: str) -> bool:
+    """An override has an equals sign in it, and so may the name of a file."""
+    return "=" not in argument or Path(argument).exists()
+
+
 def _open(arguments: list[str] | None, run: Path | None, redo: str) -> Run:
     """The run folder under a recipe; a folder that holds one needs no recipe to go on."""
     given = arguments or []
-    overrides = [each for each in given if "=" in each]
-    recipes = [Path(each) for each in given if "=" not in each]
+    overrides = [each for each in given if not _is_path(each)]
+    recipes = [Path(each) for each in given if _is_path(each)]
     if len(recipes) > 1:
         raise RecipeError("more than one recipe", got=" ".join(map(str, recipes)))
     recipe = recipes[0] if recipes else None
-    if recipe is None and run is not None and (run / "recipe.toml").exists():
+    looked = any(each.startswith("traces.path=") for each in overrides)
+    if recipe is None and not looked and run is not None and (run / "recipe.toml").exists():
         recipe = run / "recipe.toml"
     name = recipe.stem if recipe is not None else "default"
     folder = RunFolder(run or Path("runs") / name, load_recipe(recipe, overrides))
@@ -63,11 +99,11 @@ def _open(arguments: list[str] | None, run: Path | None, redo: str) -> Run:
     return Run(folder, Screen(Console()))
 
 
-def _run_to(run: Run, last: str) -> None:
+def _run_to(run: Run, last: str, *, skip: tuple[str, ...] = ()) -> None:
     limit_threads()
     from pivotune.pipeline.flow import run_stages
 
-    run_stages(run, last)
+    run_stages(run, last, skip=skip)
 
 
 def _version(wanted: bool) -> None:
@@ -94,9 +130,17 @@ def run_command(arguments: Arguments = None, run: RunOption = None, redo: Redo =
 
 
 @app.command(name="import")
-def import_command(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
+def import_command(
+    arguments: TraceArguments = None,
+    tools: ToolsOption = "",
+    dialect: DialectOption = "",
+    run: RunOption = None,
+    redo: Redo = "",
+) -> None:
     """Read (or make) the traces; every row left out has a counted reason."""
-    _run_to(_open(arguments, run, redo), "import")
+    options = Options(tools=tools, dialect=dialect)
+    opened, _ = _open_look(arguments, run, redo, options, profiles=False)
+    _run_to(opened, "import")
 
 
 @app.command()
@@ -106,9 +150,47 @@ def plan(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") ->
 
 
 @app.command()
-def profile(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
-    """Sample every candidate turn under the frozen policy and judge the samples."""
-    _run_to(_open(arguments, run, redo), "profile")
+def profile(
+    arguments: TraceArguments = None,
+    model: Annotated[
+        str, typer.Option(help="A model folder, a hub name, or smollm2; its tokenizer with --server.")
+    ] = "",
+    server: Annotated[
+        str, typer.Option(help="An OpenAI-compatible endpoint that serves the model: …/v1.")
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option(help="Profile at most so many turns, drawn by the seed; 0: all.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples a turn (K).")] = None,
+    tools: ToolsOption = "",
+    dialect: DialectOption = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Profile turns of failed trajectories too.")
+    ] = False,
+    run: RunOption = None,
+    redo: Redo = "",
+) -> None:
+    """Sample every candidate turn under the frozen policy and judge the samples.
+
+    With traces in place of a recipe: ends in a table of pivots and a report.
+    """
+    options = Options(model, server, tools, dialect, failed, limit, samples)
+    opened, is_look = _open_look(arguments, run, redo, options, profiles=True)
+    if not is_look:
+        _run_to(opened, "profile")
+        return
+    try:
+        _run_to(opened, "report", skip=("plan",))
+    except NoPivots:
+        _say_look(opened)
+        raise
+    _say_look(opened)
+
+
+def _say_look(run: Run) -> None:
+    assert isinstance(run.watch, Screen)
+    say_pivots(run, run.watch)
+    run.watch.say(f"report: {run.folder.path / 'report.html'}")
 
 
 @app.command()
