@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pivotune.core.errors import StoreError
@@ -23,6 +24,7 @@ from pivotune.core.types import (
     Verdict,
 )
 from pivotune.evaluate.suites import Outcome
+from pivotune.pipeline.compare import Wanted, compare
 from pivotune.pipeline.costs import count_costs
 from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.profiled_turns import (
@@ -254,6 +256,12 @@ def test_many_rollouts_of_each_task_become_a_tax(tmp_path):
     assert "What more tries still buy" in page
     assert "household:unseen: 6 tasks, 4 rollouts each at temperature 1" in page
     assert any("Sharpening Tax S(2) +0.667" in line for line in headline(run))
+    for policy in ("base", "pivotrl"):
+        run.folder.begin(f"tax/{policy}", "x")
+        run.folder.finish(f"tax/{policy}")
+    again = compare(str(run.folder.path), [], Wanted(), tmp_path / "out", Quiet())
+    assert again.sources["pivotrl"] == "counted in the run run"
+    assert msgspec.to_builtins(again.findings.comparisons[0].tax_share) == found["tax_share"]
 
 
 def test_outcomes_of_other_tasks_are_refused(tmp_path):
