@@ -153,7 +153,8 @@ def plan(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") ->
 def profile(
     arguments: TraceArguments = None,
     model: Annotated[
-        str, typer.Option(help="A model folder, a hub name, or smollm2; its tokenizer with --server.")
+        str,
+        typer.Option(help="A model folder, a hub name, or smollm2; its tokenizer with --server."),
     ] = "",
     server: Annotated[
         str, typer.Option(help="An OpenAI-compatible endpoint that serves the model: …/v1.")
