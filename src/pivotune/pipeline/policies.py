@@ -1,5 +1,7 @@
 """Policies, samplers and verifiers of a run, by the names that the recipe uses."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +71,21 @@ def prompt_findings(sampler: Sampler) -> tuple[str, ...]:
     return ()
 
 
-def open_verifier(recipe: Recipe, name: str) -> Verifier:
-    """A verifier of the traces' domain, else one of the general families."""
+def open_verifier(recipe: Recipe, name: str, within: frozenset[str] = frozenset()) -> Verifier:
+    """One that the recipe sets, one of the traces' domain, else one of the general families.
+
+    `within` are the compositions that it is a member of: none of them can be its own member.
+    """
     domain = DOMAINS.get(recipe.traces.domain)
-    return build_verifier(name, domain.verifiers if domain is not None else None)
+    path = within | {name}
+    named: dict[str, Callable[..., Verifier]] = {
+        each: partial(open_verifier, recipe, each, path)
+        for each in recipe.verifiers
+        if each not in path
+    }
+    known = domain.verifiers if domain is not None else {}
+    spec = {"name": name, **recipe.verifiers.get(name, {})}
+    return build_verifier(spec, {**known, **named})
 
 
 def open_environments(verifier: Verifier) -> RestoredEnvironments | None:

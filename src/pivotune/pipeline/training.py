@@ -120,12 +120,13 @@ def _objective(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
 
 def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Materials:
     recipe = run.recipe
-    verifier = open_verifier(recipe, recipe.verifier_of(method))
-    pivots = read_selection(run, verifier.name, recipe.rule_of(method)).selection.turn_ids
+    name = recipe.verifier_of(method)
+    verifier = open_verifier(recipe, name)
+    pivots = read_selection(run, name, recipe.rule_of(method)).selection.turn_ids
     experts = [
         trajectory for trajectory in run.trajectories() if part_of(trajectory, recipe) == "training"
     ]
-    profiles, _ = usable_profiles(run, verifier.name)
+    profiles, _ = usable_profiles(run, name)
     return Materials(
         seed=derive_seed(recipe.seed, "train"),
         chat=policy.chat,
