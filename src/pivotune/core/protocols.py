@@ -23,8 +23,8 @@ class SampleRequest(msgspec.Struct, frozen=True):
     batch. Temperature 0 is greedy. `session` names an episode whose earlier prefix may be
     cached: the sampler reuses it where the new prompt extends it. `expects_call` tells the
     parser whether an action without a tool call counts as `no_call` (None: either will do).
-    An action also ends behind the first of the texts in `stop`. `name` (a turn, an episode)
-    stands in errors.
+    An action also ends with the first of the texts in `stop`, which its ids hold and its text
+    does not. `name` (a turn, an episode) stands in errors.
     """
 
     messages: tuple[Message, ...]

@@ -77,6 +77,12 @@ def parse_action(
     return judge_action(message, finish=finish, expects_call=expects_call, problem=problem)
 
 
+def cut_at_stop(text: str, stop: Sequence[str]) -> str:
+    """The text before the first of the texts in `stop`."""
+    ends = [position for each in stop if (position := text.find(each)) >= 0]
+    return text[: min(ends)] if ends else text
+
+
 def judge_action(
     message: Message,
     *,

@@ -6,7 +6,7 @@ the cumulative distribution. So a row's numbers do not depend on what else is in
 Letters in names: B rows, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -26,6 +26,8 @@ class Row:
     """One completion in the making. `limit` counts tokens; temperature 0 is greedy.
 
     `session` names the cache that may hold the beginning of the prompt and keeps its end.
+    `ended(tokens)` says whether a text that ends the action has just been completed. `name`
+    stands in errors.
     """
 
     prompt: Ids
@@ -33,6 +35,8 @@ class Row:
     temperature: float
     uniforms: npt.NDArray[np.float64]
     session: str = ""
+    ended: Callable[[Sequence[int]], bool] | None = None
+    name: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Literal["stop", "length"] | None = None
@@ -41,7 +45,7 @@ class Row:
         """Append a token and see whether the row is finished with it."""
         self.tokens.append(token)
         self.logprobs.append(logprob)
-        if token in stop_ids:
+        if token in stop_ids or (self.ended is not None and self.ended(self.tokens)):
             self.finish = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish = "length"
@@ -86,11 +90,16 @@ def draw_tokens(logits_BV: Tensor, rows: Sequence[Row], stop_ids: frozenset[int]
     if not picked_B.isfinite().all():
         raise NumericsError(
             "the model's log-probabilities are not finite",
-            where="sampling",
+            where=_first_broken(picked_B, rows),
             fix="look at the weights: a step of training may have diverged",
         )
     for row, token, logprob in zip(rows, chosen_B.tolist(), picked_B.tolist(), strict=True):
         row.take(token, logprob, stop_ids)
+
+
+def _first_broken(picked_B: Tensor, rows: Sequence[Row]) -> str:
+    row = rows[int((~picked_B.isfinite()).nonzero()[0])]
+    return f"{row.name or 'sampling'}, token {len(row.tokens)}"
 
 
 def _choose(logprobs_BV: Tensor, rows: Sequence[Row]) -> Tensor:

@@ -4,7 +4,7 @@ Requests become rows; an engine fills the rows: the cached engine (token trees, 
 once) where it supports the model, else the plain one. `engine_name` says which.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from pivotune.core.protocols import SamplerAbilities, SampleRequest, ScoreReques
 from pivotune.core.types import Completion, Message, ToolSpec
 from pivotune.models.attention import supports_trees
 from pivotune.models.cached_engine import CachedEngine
-from pivotune.models.parse import parse_action
+from pivotune.models.parse import cut_at_stop, parse_action
 from pivotune.models.plain_engine import PlainEngine
 from pivotune.models.policy import Policy
 from pivotune.models.rows import Engine, Ids, Row, row_uniforms
@@ -99,7 +99,7 @@ class TorchSampler:
         if room < 1:
             raise SamplerError(
                 "the prompt leaves no room for an action",
-                where=f"request {index}",
+                where=request.name or f"request {index}",
                 got=f"{len(prompt)} tokens",
                 expected=f"fewer than the context limit of {self.context_limit}",
                 fix="leave the turn out, or declare a window of the history",
@@ -108,7 +108,7 @@ class TorchSampler:
         if limit < 1 or request.temperature < 0:
             raise SamplerError(
                 "a request that cannot be sampled",
-                where=f"request {index}",
+                where=request.name or f"request {index}",
                 got=f"max_tokens {request.max_tokens}, temperature {request.temperature}",
                 expected="max_tokens of at least 1, temperature of at least 0",
             )
@@ -119,13 +119,15 @@ class TorchSampler:
                 request.temperature,
                 row_uniforms(request.seed, row, limit),
                 request.session,
+                _watch_text(self.policy.chat.decode, request.stop) if request.stop else None,
+                request.name,
             )
             for row in range(request.n)
         ]
 
     def _complete(self, request: SampleRequest, row: Row, policy_hash: str) -> Completion:
         assert row.finish is not None
-        text = self.policy.chat.decode(row.tokens)
+        text = cut_at_stop(self.policy.chat.decode(row.tokens), request.stop)
         parsed = parse_action(text, finish=row.finish, expects_call=request.expects_call)
         return Completion(
             prompt_ids=row.prompt,
@@ -159,6 +161,20 @@ def _make_engine(model: Any, token_budget: int | None, engine: Literal["auto", "
     if engine == "plain" or reason is not None:
         return PlainEngine(base, token_budget or PLAIN_TOKEN_BUDGET, reason)
     return CachedEngine(base, token_budget)
+
+
+def _watch_text(
+    decode: Callable[[Sequence[int]], str], stop: Sequence[str]
+) -> Callable[[Sequence[int]], bool]:
+    """Whether one of the texts has just been completed. Only the end is decoded: a token is at
+    least a byte, and UTF-8 has at most 4 bytes a character."""
+    window = 4 * max(map(len, stop)) + 4
+
+    def ended(tokens: Sequence[int]) -> bool:
+        end = decode(tokens[-window:])
+        return any(each in end for each in stop)
+
+    return ended
 
 
 @contextmanager

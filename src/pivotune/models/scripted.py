@@ -16,7 +16,7 @@ from pivotune.core.protocols import (
     TokenScores,
 )
 from pivotune.core.types import Completion, Message, ToolSpec, content_hash
-from pivotune.models.parse import format_action, parse_action
+from pivotune.models.parse import cut_at_stop, format_action, parse_action
 
 Script = Callable[[Sequence[Message], Sequence[ToolSpec], int], str | Message]
 STOP_ID = 0
@@ -100,6 +100,7 @@ class ScriptedSampler:
     ) -> Completion:
         answer = self._script(request.messages, request.tools, row)
         text = format_action(answer) if isinstance(answer, Message) else answer
+        text = cut_at_stop(text, request.stop)
         ids = (*self._encode(text), STOP_ID)
         finish: Literal["stop", "length"] = "stop" if len(ids) <= room else "length"
         if finish == "length":

@@ -34,7 +34,13 @@ from pivotune.core.types import (
     content_hash,
 )
 from pivotune.models.chat import ChatFormat
-from pivotune.models.parse import ParsedAction, format_action, judge_action, parse_action
+from pivotune.models.parse import (
+    ParsedAction,
+    cut_at_stop,
+    format_action,
+    judge_action,
+    parse_action,
+)
 
 ASSUMED_CONTEXT = 32_768
 BYTES_PER_TOKEN = 3
@@ -320,7 +326,7 @@ class ServerSampler:
             text, parsed = _read_message(choice.get("message"), finish, request)
             prompt = _prompt_ids(choice, answer)
         else:
-            text = self.chat.decode(ids) if ids else _text(choice)
+            text = cut_at_stop(self.chat.decode(ids) if ids else _text(choice), request.stop)
             parsed = parse_action(text, finish=finish, expects_call=request.expects_call)
         if reason not in ("stop", "length", "tool_calls", "function_call", None):
             why = f"the endpoint ended the action: {reason}"

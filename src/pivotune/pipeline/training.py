@@ -103,6 +103,7 @@ def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
         learning_rate=method.learning_rate,
         evaluate_every=recipe.evaluate.every,
         checkpoint_every=min(10, recipe.evaluate.every) or 10,
+        recompute=method.recompute,
         loss=LossConfig(beta=method.kl),
     )
 

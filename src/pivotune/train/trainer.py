@@ -90,6 +90,8 @@ class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Compute every token of a tree once, or an ordinary row per sequence."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: autocast of the forward pass, weights and moments stay as they are."""
+    recompute: bool = False
+    """Compute activations again in the backward pass: less memory, more time, same gradients."""
     checkpoint_every: int = 10
     """Steps between checkpoints to resume from."""
     evaluate_every: int = 0
@@ -186,7 +188,7 @@ class _Run:
         self.config = config
         self.run_dir = run_dir
         self.evaluate = evaluate
-        self.how = Pass(config.path, config.precision)
+        self.how = Pass(config.path, config.precision, config.recompute)
         self.step = 0
         self.best_step: int | None = None
         self.best_score: float | None = None

@@ -53,15 +53,23 @@ class UpdateSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """How log-probabilities are computed: which path, and under which autocast precision."""
+    """How log-probabilities are computed: which path, under which autocast precision, and
+    whether the backward pass computes activations again instead of keeping them."""
 
     path: Path
     precision: Precision
+    recompute: bool = False
 
     def run(self, model: nn.Module, trees: MicroBatch, *, entropy: bool = False) -> TreeLogprobs:
         device = next(model.parameters()).device
         with _autocast(self.precision, device):
-            return token_logprobs(model, trees, path=self.path, entropy=entropy)
+            return token_logprobs(
+                model,
+                trees,
+                path=self.path,
+                entropy=entropy,
+                recompute=self.recompute and torch.is_grad_enabled(),
+            )
 
 
 def _autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
