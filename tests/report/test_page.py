@@ -178,7 +178,7 @@ def test_undefined_figures_are_called_undefined() -> None:
 def test_no_pivots_is_shown_without_a_list() -> None:
     full = full_report()
     page = build_page(replace(full, turns=tuple(replace(t, selected=False) for t in full.turns)))
-    assert "0 of 90 profiled turns are pivots" in all_text(page)
+    assert "0 pivots of 90 profiled turns" in all_text(page)
     assert "List of pivots" not in page
 
 

@@ -47,6 +47,8 @@ class _Line(msgspec.Struct, frozen=True):
     turn_id: str
     expert: Verdict
     samples: msgspec.Raw
+    temperature: float = 1.0
+    policy_hash: str = ""
 
 
 class ProfiledTurns(msgspec.Struct, frozen=True):
@@ -160,4 +162,6 @@ def _detail(turn: Turn, line: _Line, selected: bool) -> TurnDetail:
             SampleView(action_text(each.message) or each.text, each.outcome, each.verdict)
             for each in samples
         ),
+        sampling=f"{len(samples)} samples at temperature {line.temperature:g}"
+        + (f", policy {line.policy_hash}" if line.policy_hash else ""),
     )

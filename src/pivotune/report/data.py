@@ -83,7 +83,10 @@ class SampleView(msgspec.Struct, frozen=True):
 
 
 class TurnDetail(msgspec.Struct, frozen=True):
-    """One turn in full: what the policy saw, what the expert did, what the policy did."""
+    """One turn in full: what the policy saw, what the expert did, what the policy did.
+
+    `sampling` says how the samples were drawn.
+    """
 
     turn_id: str
     task_id: str
@@ -94,6 +97,7 @@ class TurnDetail(msgspec.Struct, frozen=True):
     expert_action: str
     expert: Verdict
     samples: tuple[SampleView, ...]
+    sampling: str = ""
 
 
 class Series(msgspec.Struct, frozen=True):

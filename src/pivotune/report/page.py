@@ -1,26 +1,20 @@
 """The report as one HTML file: no script, nothing loaded, every foreign character escaped."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pivotune.core.types import Cost, Message, ParseOutcome, Verdict
+from pivotune.core.types import Cost
 from pivotune.report import plots, tables
-from pivotune.report.actions import action_text
-from pivotune.report.data import PolicyScore, ReportData, SampleView, TurnDetail
+from pivotune.report.data import PolicyScore, ReportData
 from pivotune.report.plots import Plot
+from pivotune.report.render import render
+from pivotune.report.shown import show_turn
 from pivotune.report.tables import Table
 from pivotune.report.tax import tax_section
 from pivotune.report.text import duration, interval, number, percent, points, show, show_line
 from pivotune.report.turns import TurnFigures, advise, count_turns, say_no_pivots
-
-SHOWN_MESSAGES = 6
-"""Messages of a state shown in full detail: the last ones."""
-SHOWN_ACTIONS = 12
-"""Different sampled actions shown for a turn."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -41,50 +35,11 @@ class Step(msgspec.Struct, frozen=True):
     width: float
 
 
-class ShownMessage(msgspec.Struct, frozen=True):
-    """One message of a state."""
-
-    role: str
-    text: str
-
-
-class ShownAction(msgspec.Struct, frozen=True):
-    """Equal samples of one turn: how many, and the verdict on them."""
-
-    count: int
-    action: str
-    reward: str
-    tone: str
-    reason: str
-    outcome: str
-
-
-class ShownTurn(msgspec.Struct, frozen=True):
-    """One turn in full, ready to be shown."""
-
-    title: str
-    mean: str
-    badge: str
-    task: str
-    hidden: int
-    messages: tuple[ShownMessage, ...]
-    expert: str
-    expert_says: str
-    actions: tuple[ShownAction, ...]
-    more_actions: int
-
-
 def build_page(data: ReportData) -> str:
     """The whole page; equal data give equal bytes."""
-    environment = Environment(
-        loader=PackageLoader("pivotune.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     figures = count_turns(data.turns) if data.turns else None
-    return environment.get_template("page.html").render(
+    return render(
+        "page.html",
         title=show_line(data.title),
         traces=show_line(data.traces, 200),
         headline=headline(data, figures),
@@ -101,7 +56,7 @@ def build_page(data: ReportData) -> str:
         selections=tables.selection_table(data.pivot_sets) if data.pivot_sets else None,
         curse=_curse(data),
         pivots=tables.pivot_table(data.turns) if figures and figures.selected else None,
-        details=[_show_turn(each) for each in data.details],
+        details=[show_turn(each) for each in data.details],
         curves=list(_curve_plots(data)),
         flow=list(_flow(data, figures)),
         costs=tables.cost_table(data.costs, data.prices) if data.costs else None,
@@ -296,56 +251,6 @@ def _curse(data: ReportData) -> str:
         f"{percent(first.pivots.live_share.value)} of their groups still hold both results; on "
         f"random turns {percent(first.random.live_share.value)} do."
     )
-
-
-def _show_turn(turn: TurnDetail) -> ShownTurn:
-    rewards = [each.verdict.reward for each in turn.samples if each.verdict.reward is not None]
-    mean = sum(rewards) / len(rewards) if rewards else float("nan")
-    groups = Counter(
-        (each.action, each.outcome, _verdict_key(each.verdict)) for each in turn.samples
-    )
-    first = {
-        (each.action, each.outcome, _verdict_key(each.verdict)): each
-        for each in reversed(turn.samples)
-    }
-    actions = tuple(_show_action(first[key], n) for key, n in groups.most_common(SHOWN_ACTIONS))
-    return ShownTurn(
-        title=f"turn {turn.depth + 1}: {show_line(turn.expert_action, 60)}",
-        mean=number(mean),
-        badge="pivot" if turn.selected else "",
-        task=show_line(f"{turn.task_id} · {turn.turn_id}", 160),
-        hidden=max(0, len(turn.state) - SHOWN_MESSAGES),
-        messages=tuple(_show_message(each) for each in turn.state[-SHOWN_MESSAGES:]),
-        expert=show(turn.expert_action, 600),
-        expert_says=f"reward {_reward(turn.expert)}: {show_line(turn.expert.reason, 200)}",
-        actions=actions,
-        more_actions=max(0, len(groups) - SHOWN_ACTIONS),
-    )
-
-
-def _verdict_key(verdict: Verdict) -> tuple[float | None, str]:
-    return verdict.reward, verdict.reason
-
-
-def _reward(verdict: Verdict) -> str:
-    return "invalid" if verdict.reward is None else f"{verdict.reward:g}"
-
-
-def _show_action(sample: SampleView, count: int) -> ShownAction:
-    reward = sample.verdict.reward
-    return ShownAction(
-        count=count,
-        action=show(sample.action, 600) or "(nothing)",
-        reward=_reward(sample.verdict),
-        tone="even" if reward is None else "good" if reward >= 0.5 else "bad",
-        reason=show_line(sample.verdict.reason, 200),
-        outcome="" if sample.outcome is ParseOutcome.OK else sample.outcome.value,
-    )
-
-
-def _show_message(message: Message) -> ShownMessage:
-    text = "\n".join(filter(None, (message.thinking, action_text(message))))
-    return ShownMessage(message.role, show(text, 1500))
 
 
 # Training and cost
