@@ -77,15 +77,17 @@ def open_verifier(recipe: Recipe, name: str, within: frozenset[str] = frozenset(
     `within` are the compositions that it is a member of: none of them can be its own member.
     """
     domain = DOMAINS.get(recipe.traces.domain)
+    known = domain.verifiers if domain is not None else {}
+    spec = {"name": name, **recipe.verifiers.get(name, {})}
+    if "of" not in spec:
+        return build_verifier(spec, known)
     path = within | {name}
-    named: dict[str, Callable[..., Verifier]] = {
+    members: dict[str, Callable[..., Verifier]] = {
         each: partial(open_verifier, recipe, each, path)
         for each in recipe.verifiers
         if each not in path
     }
-    known = domain.verifiers if domain is not None else {}
-    spec = {"name": name, **recipe.verifiers.get(name, {})}
-    return build_verifier(spec, {**known, **named})
+    return build_verifier(spec, {**known, **members})
 
 
 def open_environments(verifier: Verifier) -> RestoredEnvironments | None:
