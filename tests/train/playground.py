@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from pivotune.core.errors import ReplayMismatch
 from pivotune.core.protocols import OracleView, StepResult
 from pivotune.core.types import Message, Task
 from pivotune.models.sampler import TorchSampler
@@ -41,10 +42,12 @@ class ByteGame:
         return float(self.even > self.odd)
 
     def restore(self, turn):
-        self.reset(turn.task)
-        for message in turn.state[1:]:
+        replies = self.reset(turn.task)
+        for message in turn.state:
             if message.role == "assistant":
-                self.step(message)
+                replies = self.step(message).replies
+            elif message not in replies:
+                raise ReplayMismatch("another answer")
 
     def oracle(self):
         return OracleView(LENGTH - self.turns + 2 * self.odd, Message("assistant", "b"), ("b", "d"))

@@ -279,6 +279,17 @@ def test_bfloat16_autocast_trains_float32_weights(tmp_path):
     assert {each.dtype for each in policy.model.parameters()} == {torch.float32}
 
 
+@pytest.mark.parametrize("path", ["tree", "plain"])
+def test_activations_computed_again_change_no_weight(tmp_path, path):
+    kept = msgspec.structs.replace(CONFIG, steps=2, path=path)
+    again = msgspec.structs.replace(kept, recompute=True)
+    loss = LossConfig(beta=0.1)
+    _, first = run(tmp_path, "kept", msgspec.structs.replace(kept, loss=loss))
+    _, second = run(tmp_path, "again", msgspec.structs.replace(again, loss=loss))
+    for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-7)
+
+
 def test_another_config_does_not_go_on_in_the_folder(tmp_path):
     run(tmp_path, "run")
     with pytest.raises(StoreError, match="other settings"):

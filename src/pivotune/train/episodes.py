@@ -28,6 +28,7 @@ from pivotune.train.trunks import (
     action_signal,
     episode_trees,
     merge_trunks,
+    share_trunks,
     turn_tree,
 )
 from pivotune.turns.rollout import EpisodeLimits, Play, episode_cost, run_episodes
@@ -106,7 +107,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shaped:
-    """What a method made of a step's groups; `more` are trees beside those of the rows."""
+    """What a method made of a step's groups.
+
+    `more` are trees of single actions beside those of the rows. Their trunks are context only,
+    and are shared with a row's where they can be.
+    """
 
     rows: Sequence[Row]
     more: Sequence[TokenTree] = ()
@@ -191,7 +196,7 @@ class EpisodeObjective(ABC):
         trees = row_trees(shaped.rows, self.config.rows)
         played = sum((episode_cost(each) for g in groups for each in g.episodes), Cost())
         return Collected(
-            [*trees, *shaped.more],
+            share_trunks(trees, shaped.more),
             {**episode_metrics(groups), **shaped.metrics},
             played + shaped.cost,
             shaped.phases,

@@ -102,10 +102,15 @@ def _trunk(name: str, ids: Sequence[int], parts: Sequence[Signal]) -> list[Token
 def merge_trunks(trees: Sequence[TokenTree]) -> list[TokenTree]:
     """Trees whose trunk is a prefix of another's trunk move onto the longer one.
 
-    A trunk that moves must be context only, as those of groups and turns are. Rows are numbered
-    on, so that every action stays a sample of its own.
+    All trunks must be context only, as those of groups and turns are. Rows are numbered on, so
+    that every action stays a sample of its own.
     """
-    merged: list[TokenTree] = []
+    return share_trunks((), trees)
+
+
+def share_trunks(hosts: Sequence[TokenTree], trees: Sequence[TokenTree]) -> list[TokenTree]:
+    """`merge_trunks`, onto `hosts` too: these stay as they are and may have trained trunks."""
+    merged = list(hosts)
     by_length = sorted(trees, key=lambda tree: -len(tree.segments[0].ids))
     for tree in by_length:
         trunk = tree.segments[0].ids

@@ -184,11 +184,19 @@ class HouseholdEnvironment:
                 fix="the trajectory belongs to another game, or to another version of the engine",
             )
 
+    def spell(self, command: str) -> Message:
+        """A command as an action in the dialect of this environment."""
+        return to_message(command, self.config.dialect, self._put)
+
+    def read(self, action: Message) -> str | None:
+        """The command that an action means; None where it means none."""
+        return to_command(action, self._put).command or None
+
     def oracle(self) -> OracleView:
         command = oracle.best_command(self.state)
         return OracleView(
             remaining=oracle.remaining_steps(self.state),
-            action=to_message(command, self.config.dialect, self._put) if command else None,
+            action=self.spell(command) if command else None,
             admissible=engine.admissible(self.state),
         )
 

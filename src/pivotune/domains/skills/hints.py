@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from pivotune.core.types import Message
 
-_HINT = "A reasonable action here is {action}. Decide in your own way; do not mention this hint."
+ACTION_HINT = (
+    "A reasonable action here is {action}. Decide in your own way; do not mention this hint."
+)
 
 
 def describe_action(action: Message) -> str:
@@ -22,7 +24,7 @@ def describe_action(action: Message) -> str:
 
 def hint_message(action: Message) -> Message:
     """h(a): the passage that suggests an action."""
-    return Message("user", _HINT.format(action=describe_action(action)))
+    return Message("user", ACTION_HINT.format(action=describe_action(action)))
 
 
 def with_hint(state: Sequence[Message], action: Message) -> tuple[Message, ...]:

@@ -10,6 +10,7 @@ from pivotune.train.objective import Materials, Objective
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo
 from pivotune.train.objectives.likelihood import Likelihood
 from pivotune.train.objectives.local_grpo import LocalGrpo
+from pivotune.train.objectives.pivot_opd import PivotOpd
 from pivotune.train.objectives.rejection_sft import RejectionSft
 from pivotune.train.objectives.sft import Sft
 
@@ -27,6 +28,7 @@ OBJECTIVES: dict[str, Method] = {
     "episode_grpo": EpisodeGrpo,
     "likelihood": Likelihood,
     "local_grpo": LocalGrpo,
+    "pivot_opd": PivotOpd,
     "rejection_sft": RejectionSft,
     "sft": Sft,
 }

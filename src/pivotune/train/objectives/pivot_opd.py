@@ -1,0 +1,330 @@
+"""PivotOPD: distillation at pivotal mistakes, on top of GRPO over episodes.
+
+    episodes + outcomes --teacher--> pivotal turns t with gold actions a*, a lesson
+    A_d(l) = log p(y_l | c, h, y_<l) - log p(y_l | c, y_<l)       weights frozen at the step's start
+
+    preventive   w_prev * A_d with h = h(a*)      added on the recorded response at a pivotal turn
+    lesson       w_traj * A_d with h = the lesson           added on every response of the episode
+    recovery     w_rec * clip(A_d, -delta, delta) alone     on hinted responses just after it
+
+Nothing of it is clipped but the recovery. The recovery surrogate is not the gradient of the
+forward KL that it is named after: it descends half the mean squared log-ratio under the
+teacher. `recovery_loss = "cross_entropy"` is the exact forward KL (up to the teacher's
+entropy), estimated on the teacher's own samples. A term whose weight is 0 is not built at all:
+with all three at 0 no teacher is asked, and the step is GRPO's bit for bit.
+
+A group whose rewards are all equal trains the responses that have a term, and nothing else.
+Hinted contexts exist on the teacher's side only; what is trained is searched for their passages.
+The variant "external" (published for SWE) needs no detection: the teacher's own log-probs on
+the last committed action of one failed episode a group. Published settings of w_rec: 1.0, 0.25
+and 0.0625 to 0.125; w_prev = w_traj = 0.001, or 0.1 where prevention is used alone.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from pivotune.core.errors import RecipeError
+from pivotune.core.seeds import derive_seed
+from pivotune.core.types import Cost, Episode, Message, ParseOutcome
+from pivotune.models.chat import ChatFormat
+from pivotune.models.trees import Floats, TokenTree
+from pivotune.train.episodes import (
+    EpisodeConfig,
+    EpisodeGroup,
+    EpisodeObjective,
+    Row,
+    Shaped,
+    all_rows,
+    grpo_rows,
+)
+from pivotune.train.gaps import Spoken, score_actions, token_gaps
+from pivotune.train.objective import Collected, Materials, required
+from pivotune.train.teachers import TeacherConfig, open_teacher
+from pivotune.train.trunks import ActionSignal, action_signal, turn_tree
+from pivotune.turns.hints import (
+    ACTION_HINT,
+    LESSON_HINT,
+    check_template,
+    hint_passages,
+    with_action_hint,
+    with_lesson,
+)
+from pivotune.turns.mistakes import Finding, Mark
+from pivotune.turns.recovery import Recovery, RecoveryConfig, sample_recoveries
+from pivotune.turns.rollout import contexts
+
+Place = tuple[str, int, int]
+"""Task id, number of the episode in its group, turn."""
+
+
+class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
+    """Defaults are the published ones for household games."""
+
+    teacher: TeacherConfig = TeacherConfig()
+    """Who detects and suggests."""
+    variant: Literal["pivots", "external"] = "pivots"
+    """"external": the teacher's own log-probs on one failed episode's last action, K = 0."""
+    marks: int = 5
+    """m: pivotal turns an episode at most."""
+    w_prev: float = 0.001
+    """Weight of the preventive term."""
+    w_traj: float = 0.001
+    """Weight of the lesson term."""
+    w_rec: float = 1.0
+    """Weight of the recovery sequences."""
+    recovery_turns: int = 2
+    """K: hinted turns after each pivotal one."""
+    recovery_limit: int = 64
+    """Recoveries of a step at most."""
+    recovery_loss: Literal["surrogate", "cross_entropy"] = "surrogate"
+    """What recovery sequences are trained with."""
+    delta: float = 5.0
+    """Clip of the recovery's advantage."""
+    hint: str = ACTION_HINT
+    """The passage with {action} that the self-teacher is shown; empty: none, for tests."""
+    lesson_hint: str = LESSON_HINT
+    """The same with {lesson}."""
+
+
+class PivotOpd(EpisodeObjective):
+    """Detects, compares, recovers; every part is a phase of the ledger."""
+
+    name = "pivot_opd"
+    Config = PivotOpdConfig
+
+    def __init__(self, materials: Materials, config: PivotOpdConfig) -> None:
+        super().__init__(materials, config)
+        check_template(config.hint, "action")
+        check_template(config.lesson_hint, "lesson")
+        if min(config.w_prev, config.w_traj, config.w_rec) < 0 or config.delta <= 0:
+            raise RecipeError("pivot_opd: weights start at 0 and delta is above 0")
+        self._seed = materials.seed
+        self._chat: ChatFormat = required(materials.chat, "a chat format", self.name)
+        self._student = self.rollouts.sampler
+        self._make = required(materials.make_environment, "environments", self.name)
+        recovers = config.w_rec > 0 and config.recovery_turns > 0
+        self._recovers = recovers and config.variant == "pivots"
+        if config.variant == "external":
+            self._external = required(materials.teacher, "a teacher that scores", self.name)
+        elif config.w_prev or config.w_traj or self._recovers:
+            self._teacher = open_teacher(materials, config.teacher, self.name)
+
+    def collect(self, step: int) -> Collected:
+        collected = super().collect(step)
+        passages = [*hint_passages(self.config.hint), *hint_passages(self.config.lesson_hint)]
+        assert_no_hint(self._chat, collected.trees, passages)
+        return collected
+
+    def shape(self, groups: Sequence[EpisodeGroup], step: int) -> Shaped:
+        if self.config.variant == "external":
+            return self._shape_external(groups)
+        if not (self.config.w_prev or self.config.w_traj or self._recovers):
+            return Shaped(grpo_rows(groups))
+        clock = _Clock()
+        seed = derive_seed(self._seed, self.name, step)
+        rows = all_rows(groups)
+        detected = self._teacher.detect(
+            [row.episode for row in rows], limit=self.config.marks, seed=seed
+        )
+        found = list(zip(rows, detected.findings, strict=True))
+        phases = {"detect": clock.stop(detected.cost)}
+        terms, too_long, used = self._distil(found)
+        if self.config.w_prev or self.config.w_traj:
+            phases["distil"] = clock.stop(used)
+        more: list[TokenTree] = []
+        metrics = {
+            **_finding_metrics(found),
+            "hinted_too_long": float(too_long),
+            **{f"teacher: {reason}": float(n) for reason, n in detected.problems.items()},
+        }
+        if self._recovers:
+            more, counts, used = self._recover(found, seed)
+            phases["recover"] = clock.stop(used)
+            metrics |= counts
+        return Shaped(with_terms(groups, terms), more, metrics, Cost(), phases)
+
+    def _distil(
+        self, found: Sequence[tuple[Row, Finding]]
+    ) -> tuple[dict[Place, Floats], int, Cost]:
+        """What is added to the advantages by place, and the number of hints that did not fit."""
+        told: list[Spoken] = []
+        own: list[Spoken] = []
+        places: list[tuple[Place, float]] = []
+        for row, finding in found:
+            for turn, weight, state, hinted in self._hinted(row.episode, finding):
+                tools, said = row.episode.tools, row.episode.turns[turn].completion
+                told.append(Spoken(hinted, tools, said))
+                own.append(Spoken(state, tools, said))
+                places.append(((row.group.task.id, row.number, turn), weight))
+        gaps, cost = token_gaps(self._student, self._student, told, own, self.config.temperature)
+        terms: dict[Place, Floats] = {}
+        for (place, weight), gap in zip(places, gaps, strict=True):
+            if gap is not None:
+                terms[place] = terms.get(place, np.float32(0)) + np.float32(weight) * gap
+        return terms, sum(gap is None for gap in gaps), cost
+
+    def _hinted(
+        self, episode: Episode, finding: Finding
+    ) -> list[tuple[int, float, tuple[Message, ...], tuple[Message, ...]]]:
+        """(turn, weight, context, hinted context) of an episode's preventive and lesson terms."""
+        config, states = self.config, contexts(episode)
+        pairs = []
+        if config.w_prev:
+            for mark in finding.marks:
+                state = states[mark.turn]
+                hinted = with_action_hint(state, mark.gold, config.hint)
+                pairs.append((mark.turn, config.w_prev, state, hinted))
+        if config.w_traj and finding.lesson:
+            for turn, state in enumerate(states[:-1]):
+                hinted = with_lesson(state, finding.lesson, config.lesson_hint)
+                pairs.append((turn, config.w_traj, state, hinted))
+        return pairs
+
+    def _recover(
+        self, found: Sequence[tuple[Row, Finding]], seed: int
+    ) -> tuple[list[TokenTree], dict[str, float], Cost]:
+        """Trees of the hinted responses at their un-hinted contexts."""
+        config = self.config
+        recovered = sample_recoveries(
+            self._student,
+            self._teacher,
+            self._make,
+            [
+                (f"{row.name} turn {mark.turn}", row.episode, mark.turn)
+                for row, finding in found
+                for mark in finding.marks
+            ],
+            RecoveryConfig(
+                config.recovery_turns,
+                config.recovery_limit,
+                config.temperature,
+                config.max_tokens,
+                config.hint,
+            ),
+            seed,
+        )
+        spoken = [Spoken(each.history, each.tools, each.completion) for each in recovered.items]
+        scores, cost = score_actions(self._student, spoken, config.temperature)
+        pairs = [
+            (each, np.asarray(score.logprobs, np.float32))
+            for each, score in zip(recovered.items, scores, strict=True)
+            if score is not None
+        ]
+        trees = [recovery_tree(self._chat, each, unhinted, config) for each, unhinted in pairs]
+        metrics = {"recoveries": float(len(trees))}
+        metrics |= {f"recovery: {reason}": float(n) for reason, n in recovered.ended.items()}
+        return trees, metrics, recovered.cost + cost
+
+    def _shape_external(self, groups: Sequence[EpisodeGroup]) -> Shaped:
+        clock = _Clock()
+        chosen = [row for group in groups for row in _one_failed(group)]
+        marks = [(row, _last_committed(row.episode)) for row in chosen]
+        spoken = [
+            Spoken(
+                contexts(row.episode)[turn], row.episode.tools, row.episode.turns[turn].completion
+            )
+            for row, turn in marks
+            if turn is not None
+        ]
+        places = [(r.group.task.id, r.number, t) for r, t in marks if t is not None]
+        if not self.config.w_prev:
+            return Shaped(grpo_rows(groups))
+        gaps, cost = token_gaps(
+            self._external, self._student, spoken, spoken, self.config.temperature
+        )
+        terms = {
+            place: np.float32(self.config.w_prev) * gap
+            for place, gap in zip(places, gaps, strict=True)
+            if gap is not None
+        }
+        metrics = {"marks": float(len(terms))}
+        return Shaped(with_terms(groups, terms), (), metrics, Cost(), {"distil": clock.stop(cost)})
+
+
+class _Clock:
+    """Seconds since the last stop, put into a phase's cost."""
+
+    def __init__(self) -> None:
+        self._at = time.perf_counter()
+
+    def stop(self, cost: Cost) -> Cost:
+        now = time.perf_counter()
+        seconds, self._at = now - self._at, now
+        return cost + Cost(seconds=seconds)
+
+
+def with_terms(groups: Sequence[EpisodeGroup], terms: dict[Place, Floats]) -> list[Row]:
+    """GRPO's rows with what is added to them; in dead groups only responses with a term."""
+    rows = {row.name: row for row in grpo_rows(groups)}
+    found = []
+    for row in all_rows(groups, weight=0.0):
+        live = row.name in rows
+        base = rows.get(row.name, row)
+        signals: list[ActionSignal] = []
+        touched = live
+        for turn, signal in enumerate(base.signals):
+            term = terms.get((row.group.task.id, row.number, turn))
+            if term is None:
+                signals.append(signal)
+            else:
+                touched = True
+                said = row.episode.turns[turn].completion
+                signals.append(action_signal(said, signal.advantages + term))
+        if touched:
+            found.append(Row(row.group, row.number, tuple(signals)))
+    return found
+
+
+def recovery_tree(
+    chat: ChatFormat, recovery: Recovery, unhinted: Floats, config: PivotOpdConfig
+) -> TokenTree:
+    """A hinted response behind its un-hinted context; (T,) `unhinted` are its log-probs there."""
+    said = msgspec.structs.replace(
+        recovery.completion,
+        prompt_ids=tuple(chat.render(recovery.history, recovery.tools)),
+        logprobs=tuple(float(value) for value in unhinted),
+    )
+    if config.recovery_loss == "cross_entropy":
+        signal = action_signal(said, 0.0, weight=0.0, likelihood=config.w_rec)
+    else:
+        gap = np.asarray(recovery.completion.logprobs, np.float32) - unhinted
+        signal = action_signal(said, config.w_rec * np.clip(gap, -config.delta, config.delta))
+    return turn_tree(recovery.name, said, signal)
+
+
+def assert_no_hint(chat: ChatFormat, trees: Sequence[TokenTree], passages: Sequence[str]) -> None:
+    """No training prompt may carry a hint: a bug of ours where one does."""
+    for tree in trees:
+        text = chat.decode(tree.segments[0].ids.tolist())
+        for passage in passages:
+            assert passage not in text, f"{tree.id}: a training prompt carries a hint"
+
+
+def _one_failed(group: EpisodeGroup) -> list[Row]:
+    """The first failed episode of a group."""
+    rows = [row for row in all_rows([group]) if (row.episode.reward or 0.0) < 0.5]
+    return rows[:1]
+
+
+def _last_committed(episode: Episode) -> int | None:
+    committed = [
+        turn
+        for turn, each in enumerate(episode.turns)
+        if each.completion.outcome is ParseOutcome.OK
+    ]
+    return committed[-1] if committed else None
+
+
+def _finding_metrics(found: Sequence[tuple[Row, Finding]]) -> dict[str, float]:
+    marks: list[Mark] = [mark for _, finding in found for mark in finding.marks]
+    failed = [finding for row, finding in found if (row.episode.reward or 0.0) < 0.5]
+    share: Any = np.mean([bool(finding.marks) for finding in failed]) if failed else 0.0
+    return {
+        "marks": float(len(marks)),
+        "failed_with_mark": float(share),
+        "lessons": float(sum(bool(finding.lesson) for _, finding in found)),
+    }
