@@ -147,6 +147,31 @@ def test_a_prompt_over_the_context_names_the_request() -> None:
     assert len(row.prompt_ids) + len(row.token_ids) <= 64
 
 
+def test_an_error_names_the_turn_that_was_sampled() -> None:
+    sampler = TorchSampler(tiny_policy(max_position_embeddings=64))
+    with pytest.raises(SamplerError, match="trace-1#3: the prompt leaves no room"):
+        sampler.sample([request("long " * 40, name="trace-1#3")])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_action_ends_at_a_text(engine: Any) -> None:
+    sampler = TorchSampler(tiny_policy(), engine=engine)
+    asked = request(n=4, max_tokens=40)
+    (free,) = sampler.sample([asked])
+    row = max(free, key=lambda each: len(each.token_ids))
+    text = sampler.policy.chat.decode(row.token_ids)
+    stop = next(text[i : i + 2] for i in range(8, len(text) - 1) if "\ufffd" not in text[i : i + 2])
+    (ended,) = sampler.sample([request(n=4, max_tokens=40, stop=("no such text", stop))])
+    for before, after in zip(free, ended, strict=True):
+        assert before.token_ids[: len(after.token_ids)] == after.token_ids
+        whole = sampler.policy.chat.decode(before.token_ids)
+        assert after.text == whole.partition(stop)[0]
+        if stop in whole:
+            assert after.finish == "stop"
+            assert sampler.policy.chat.decode(after.token_ids).endswith(stop)
+            assert stop not in sampler.policy.chat.decode(after.token_ids[:-1])
+
+
 def test_an_action_that_does_not_fit_is_not_scored() -> None:
     sampler = TorchSampler(tiny_policy(max_position_embeddings=64))
     with pytest.raises(SamplerError, match="request 0"):
@@ -311,8 +336,8 @@ def test_weights_that_are_not_numbers_are_noticed() -> None:
     policy = tiny_policy()
     with torch.no_grad():
         next(policy.model.parameters()).fill_(float("nan"))
-    with pytest.raises(NumericsError, match="not finite"):
-        TorchSampler(policy).sample([request()])
+    with pytest.raises(NumericsError, match="trace-1#3, token 0: .*not finite"):
+        TorchSampler(policy).sample([request(name="trace-1#3")])
 
 
 def test_a_model_in_training_samples_without_dropout_and_goes_on_training() -> None:

@@ -35,6 +35,12 @@ def test_a_message_comes_back_as_it_was_given() -> None:
     assert sampler.count(STATE, TOOLS) == len(rows[0].prompt_ids)
 
 
+def test_an_answer_ends_at_a_text() -> None:
+    sampler = ScriptedSampler(lambda messages, tools, row: "think\nObservation: made up")
+    (rows,) = sampler.sample([request(n=1, stop=("\nObservation:",), expects_call=None)])
+    assert (rows[0].text, rows[0].message.content, rows[0].finish) == ("think", "think", "stop")
+
+
 def test_answers_by_state_and_row() -> None:
     sampler = ScriptedSampler.from_answers({hash_state(STATE, TOOLS): [CALL, "no idea"]})
     (rows,) = sampler.sample([request(n=3)])
