@@ -336,7 +336,7 @@ def test_weights_that_are_not_numbers_are_noticed() -> None:
     policy = tiny_policy()
     with torch.no_grad():
         next(policy.model.parameters()).fill_(float("nan"))
-    with pytest.raises(NumericsError, match="trace-1#3, token 0: .*not finite"):
+    with pytest.raises(NumericsError, match=r"trace-1#3, token 0: .*not finite"):
         TorchSampler(policy).sample([request(name="trace-1#3")])
 
 
