@@ -2,11 +2,13 @@
 
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from pivotune.core.errors import ReplayMismatch
 from pivotune.core.protocols import OracleView, StepResult
 from pivotune.core.types import Message, Task
+from pivotune.models.parse import parse_action
 from pivotune.models.sampler import TorchSampler
 from pivotune.models.trees import path_ids
 from pivotune.train.objective import Materials
@@ -57,6 +59,20 @@ def is_even(text):
     return bool(text) and ord(text[0]) % 2 == 0
 
 
+class Finishing(TorchSampler):
+    """Takes an action that the token limit cut for a whole one: random policies never stop."""
+
+    def sample(self, requests):
+        return [tuple(map(finished, each)) for each in super().sample(requests)]
+
+
+def finished(completion):
+    parsed = parse_action(completion.text, finish="stop", expects_call=None)
+    return msgspec.structs.replace(
+        completion, message=parsed.message, outcome=parsed.outcome, finish="stop"
+    )
+
+
 @lru_cache
 def untrained():
     """A policy that no test trains."""
@@ -72,7 +88,7 @@ def materials(policy=None, **more):
     given = {
         "seed": 3,
         "chat": policy.chat,
-        "sampler": TorchSampler(policy),
+        "sampler": Finishing(policy),
         "tasks": tasks(),
         "make_environment": lambda task: ByteGame(),
         "steps": 10,

@@ -61,12 +61,10 @@ def leaks(completion: Completion, action: Message, template: str = ACTION_HINT) 
     The suggested action itself may be said, whatever words it has.
     """
     text = f"{completion.message.thinking} {completion.message.content} {completion.text}"
-    for call in action.tool_calls:
-        for value in (call.arguments or {}).values():
-            if isinstance(value, str) and value:
-                text = text.replace(value, " ")
-    if action.content:
-        text = text.replace(action.content, " ")
+    values = (v for call in action.tool_calls for v in (call.arguments or {}).values())
+    for named in (action.content, *values):
+        if isinstance(named, str) and named:
+            text = re.sub(rf"(?<!\w){re.escape(named)}(?!\w)", " ", text)
     said = text.casefold()
     passages = (passage.casefold() for passage in hint_passages(template))
     return bool(_MENTION.search(text)) or any(passage in said for passage in passages)
