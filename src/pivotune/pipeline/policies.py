@@ -8,10 +8,11 @@ from typing import Any
 from pivotune.core.errors import RecipeError
 from pivotune.core.protocols import Sampler, Verifier
 from pivotune.domains.catalog import DOMAINS, make_environment
+from pivotune.models.chat import ChatFormat
 from pivotune.models.policy import Policy, load_chat, load_policy
 from pivotune.models.sampler import TorchSampler
 from pivotune.models.server import ServerSampler
-from pivotune.pipeline.recipe import Recipe
+from pivotune.pipeline.recipe import Recipe, model_path
 from pivotune.pipeline.run import Run
 from pivotune.turns.rollout import RestoredEnvironments
 from pivotune.verify import build_verifier
@@ -59,6 +60,15 @@ def open_profiled(run: Run) -> Sampler:
     return ServerSampler(
         recipe.server, None if recipe.server.chat else load_chat(recipe.model_path)
     )
+
+
+def open_teacher_model(recipe: Recipe, name: str) -> tuple[Sampler, ChatFormat | None]:
+    """Another policy to learn from, and its chat format where its tokens are known here."""
+    if name == "server":
+        chat = None if recipe.server.chat else load_chat(recipe.model_path)
+        return ServerSampler(recipe.server, chat), chat
+    policy = load_policy(model_path(name))
+    return open_sampler(policy), policy.chat
 
 
 def prompt_findings(sampler: Sampler) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recipe's own. kl: weight of the KL to the base (0: none is computed). adapter_rank: that of
     LoRA factors, which alone are trained; 0 trains all weights. recompute: activations are
     computed again in the backward pass, for models that do not fit into memory otherwise.
+    teacher_model: another policy to learn from, named as `model` is, or `server`: what the
+    recipe's endpoint serves.
     """
 
     objective: str
@@ -40,6 +42,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: str = ""
     adapter_rank: int = 0
     recompute: bool = False
+    teacher_model: str = ""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -144,18 +147,21 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def model_path(self) -> str:
-        """The folder or hub name that `model` stands for; SmolLM2 is converted once, here."""
-        if self.model == "lab":
-            return str(files("pivotune") / "lab" / "assets" / "base")
-        if self.model == "smollm2":
-            return str(smollm2_folder())
-        return self.model
+        """The folder or hub name that `model` stands for."""
+        return model_path(self.model)
 
     def verifier_of(self, method: Method) -> str:
         return method.verifier or self.verifier
 
     def rule_of(self, method: Method) -> str:
         return method.rule or self.select.rule
+
+
+def model_path(name: str) -> str:
+    """The folder or hub name that a model's name stands for; SmolLM2 is converted once, here."""
+    if name == "lab":
+        return str(files("pivotune") / "lab" / "assets" / "base")
+    return str(smollm2_folder()) if name == "smollm2" else name
 
 
 def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:

@@ -18,6 +18,7 @@ from pivotune.pipeline.policies import (
     open_base,
     open_environments,
     open_sampler,
+    open_teacher_model,
     open_verifier,
 )
 from pivotune.pipeline.profiling import read_selection, usable_profiles
@@ -128,6 +129,9 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         trajectory for trajectory in run.trajectories() if part_of(trajectory, recipe) == "training"
     ]
     profiles, _ = usable_profiles(run, name)
+    teacher, teacher_chat = (
+        open_teacher_model(recipe, method.teacher_model) if method.teacher_model else (None, None)
+    )
     return Materials(
         seed=derive_seed(recipe.seed, "train"),
         chat=policy.chat,
@@ -138,6 +142,11 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         profiles=profiles,
         verifier=verifier,
         environments=open_environments(verifier),
+        tasks=list({each.task.id: each.task for each in experts}.values()),
+        make_environment=make_environment,
+        teacher=teacher,
+        teacher_chat=teacher_chat,
+        steps=method.steps,
     )
 
 

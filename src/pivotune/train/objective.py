@@ -67,7 +67,8 @@ class Materials:
     `turns` are the pivots (or whatever turns are trained on), `trajectories` the expert's,
     `replay` those of other work to be mixed in. `draw` gives ready trees for a step. `tasks` are
     played from the start in environments from `make_environment`. `teacher` is another policy to
-    learn from. `steps` is the length of the run, for what changes along it.
+    learn from, `teacher_chat` its chat format where it is known. `steps` is the length of the
+    run, for what changes along it.
     """
 
     seed: int = 0
@@ -83,6 +84,7 @@ class Materials:
     tasks: Sequence[Task] = ()
     make_environment: MakeEnvironment | None = None
     teacher: Sampler | None = None
+    teacher_chat: ChatFormat | None = None
     steps: int = 0
 
 
