@@ -119,6 +119,37 @@ def test_arguments_are_rendered_once_whatever_the_template_wants(template: str, 
         assert "\\u" not in rendered
 
 
+ONE_CALL = CHATML.replace(
+    "{%- for call in",
+    "{%- if (message.tool_calls or []) | length > 1 %}"
+    "{{ raise_exception('one call at a time') }}{% endif %}{%- for call in",
+)
+
+
+def test_what_a_template_refuses_is_found_at_load_and_named_when_met() -> None:
+    format_ = chat(ONE_CALL)
+    assert any("several calls in one message" in finding for finding in format_.findings)
+    assert "could not" not in format_.render_text((USER, CALL), ())
+    two = Message(
+        "assistant", tool_calls=(ToolCall("go", {"to": "a"}), ToolCall("go", {"to": "b"}))
+    )
+    with pytest.raises(TemplateError, match=r"message 1: .*one call at a time"):
+        format_.render_text((USER, two), ())
+    refusals = [each for each in chat(ALTERNATING).findings if "one role in a row" in each]
+    assert len(refusals) == 1
+
+
+def test_the_probe_says_what_it_found() -> None:
+    assert chat().findings[0] == (
+        "the chat template renders tools, tool calls (arguments as object), tool results, "
+        "system messages"
+    )
+    assert chat(TEXT_ARGUMENTS).findings[0].count("arguments as text") == 1
+    assert chat(PLAIN).findings[0].endswith("renders tool results, system messages")
+    assert "thinking" in chat(THINKING).findings[0]
+    assert any(finding.startswith("earlier thinking:") for finding in chat(THINKING).findings)
+
+
 def test_two_parallel_calls_are_one_action() -> None:
     calls = (ToolCall("go", {"to": "a"}), ToolCall("go", {"to": "b"}))
     format_ = chat()

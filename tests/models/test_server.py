@@ -129,6 +129,12 @@ def test_an_endpoint_that_gives_one_answer_at_a_time_is_asked_n_times_with_n_see
     assert rows == again
 
 
+def test_a_greedy_answer_is_asked_for_once():
+    with completions(lambda body, row: f"n {body.get('n', 1)}") as server:
+        (rows,) = open_sampler(server).sample([request(temperature=0.0)])
+    assert [row.text for row in rows] == ["n 1"] * 3
+
+
 def test_a_busy_endpoint_is_asked_again():
     inner = completions()
 

@@ -32,16 +32,31 @@ _CACHED_PIECES = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class TemplateAbilities:
-    """What a chat template can render by itself. `arguments` None: no tool calls at all."""
+    """What a chat template can render by itself. `arguments` None: no tool calls at all.
+
+    `several_calls` in one message, `repeats` of a role in a row, and thinking of messages that
+    are not the last (`old_thinking`) may be refused or left out by a template: we do not mend it.
+    """
 
     arguments: Literal["object", "text"] | None
     tools: bool
     tool_results: bool
     system: bool
     reasoning: bool
+    several_calls: bool = True
+    repeats: bool = True
+    old_thinking: bool = True
 
     def describe(self) -> tuple[str, ...]:
-        """One line for everything that the template leaves to us."""
+        """What the template renders, then a line for everything that it leaves to us or refuses."""
+        found = {
+            "tools": self.tools,
+            f"tool calls (arguments as {self.arguments})": self.arguments,
+            "tool results": self.tool_results,
+            "system messages": self.system,
+            "thinking": self.reasoning,
+        }
+        renders = ", ".join(name for name, there in found.items() if there)
         lines = {
             "tools: described in the system message, the template does not render them": self.tools,
             "tool calls: written as text, the template does not render them": self.arguments,
@@ -50,8 +65,15 @@ class TemplateAbilities:
                 self.system
             ),
             "thinking: written into the content, the template does not render it": self.reasoning,
+            "several calls in one message: the template refuses or drops them, such turns are "
+            "left out": self.several_calls,
+            "two messages of one role in a row: the template refuses them, such turns are left "
+            "out": self.repeats,
+            "earlier thinking: the template strips it, so a later turn's prompt does not continue "
+            "the earlier one's": self.old_thinking,
         }
-        return tuple(line for line, by_template in lines.items() if not by_template)
+        missing = tuple(line for line, by_template in lines.items() if not by_template)
+        return (f"the chat template renders {renders or 'plain messages only'}", *missing)
 
 
 class ChatFormat:
@@ -259,9 +281,15 @@ def probe_template(tokenizer: Any) -> TemplateAbilities:
             return False
         return text in rendered
 
-    def call(arguments: Any) -> dict[str, Any]:
-        function = {"name": _CALL.name, "arguments": arguments}
-        calls = [{"type": "function", "id": "call00000", "function": function}]
+    def call(arguments: Any, names: Sequence[str] = ("probe_tool",)) -> dict[str, Any]:
+        calls = [
+            {
+                "type": "function",
+                "id": f"call{index:05d}",
+                "function": {"name": name, "arguments": arguments},
+            }
+            for index, name in enumerate(names)
+        ]
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
     def renders(arguments: Any) -> bool:
@@ -279,14 +307,21 @@ def probe_template(tokenizer: Any) -> TemplateAbilities:
         arguments = "object"
     elif renders(as_text):
         arguments = "text"
+    given = _CALL.arguments if arguments == "object" else as_text
     result = {"role": "tool", "content": "probe_result", "tool_call_id": "call00000"}
-    asked = call(_CALL.arguments if arguments == "object" else as_text) if arguments else answer
+    asked = call(given) if arguments else answer
+    two = [user, call(given, ("probe_one", "probe_two"))]
+    thought = {**answer, "reasoning_content": "probe_thought"}
+    reasoning = shows("probe_thought", [user, thought])
     return TemplateAbilities(
         arguments=arguments,
         tools=shows("probe_tool", [user], [tool]),
         tool_results=shows("probe_result", [user, asked, {**result, "name": "probe_tool"}]),
         system=shows("probe_system", [{"role": "system", "content": "probe_system"}, user]),
-        reasoning=shows("probe_thought", [user, {**answer, "reasoning_content": "probe_thought"}]),
+        reasoning=reasoning,
+        several_calls=arguments is None or (shows("probe_one", two) and shows("probe_two", two)),
+        repeats=shows("probe_again", [user, {"role": "user", "content": "probe_again"}]),
+        old_thinking=not reasoning or shows("probe_thought", [user, thought, user, answer]),
     )
 
 

@@ -178,7 +178,8 @@ class ServerSampler:
                     self._complete(request, prompts[asked.place], choice, answer)
                     for choice in _choices(answer)[: asked.wanted]
                 ]
-                found[asked.place] += read
+                # Greedy answers are all one, and some endpoints refuse to give it twice.
+                found[asked.place] += read * request.n if request.temperature == 0 else read
             waiting = [
                 asked
                 for index, request in enumerate(requests)
@@ -241,7 +242,7 @@ class ServerSampler:
         attempt: int = 0,
     ) -> list[_Asked]:
         """The HTTP requests for `count` actions (0: all), each with a seed of its own."""
-        count = count or request.n
+        count = 1 if request.temperature == 0 else count or request.n
         sizes = [count] if self._way.many else [1] * count
         room = self.context_limit - len(prompt)
         asked = []
