@@ -15,6 +15,8 @@ from pivotune.cli.lab import app as lab_app
 from pivotune.cli.quick import Options, is_traces, run_name, say_pivots, trace_overrides
 from pivotune.cli.screen import Screen
 from pivotune.cli.tax import tax
+from pivotune.cli.view import view
+from pivotune.cli.verify import app as verify_app
 from pivotune.core.errors import NoPivots, PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
 from pivotune.pipeline.recipe import load_recipe
@@ -29,7 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(lab_app, name="lab")
+app.add_typer(verify_app, name="verify")
 app.command()(tax)
+app.command()(view)
 
 Arguments = Annotated[
     list[str] | None,

@@ -158,10 +158,15 @@ def _detail(turn: Turn, line: _Line, selected: bool) -> TurnDetail:
         state=turn.state,
         expert_action=action_text(turn.expert),
         expert=line.expert,
-        samples=tuple(
-            SampleView(action_text(each.message) or each.text, each.outcome, each.verdict)
-            for each in samples
-        ),
+        samples=show_samples(samples),
         sampling=f"{len(samples)} samples at temperature {line.temperature:g}"
         + (f", policy {line.policy_hash}" if line.policy_hash else ""),
+    )
+
+
+def show_samples(samples: Iterable[Sample]) -> tuple[SampleView, ...]:
+    """Stored samples as they are shown: as calls where they could be read, else as they were."""
+    return tuple(
+        SampleView(action_text(each.message) or each.text, each.outcome, each.verdict)
+        for each in samples
     )
