@@ -19,7 +19,7 @@ from pivotune.core.errors import RecipeError, VerifierError
 from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Cost, Episode, JsonObject, ParseOutcome, Task
-from pivotune.models.trees import TokenTree
+from pivotune.models.trees import Floats, TokenTree
 from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
 from pivotune.train.draws import draw_batch
 from pivotune.train.objective import Collected, Materials, required
@@ -98,10 +98,26 @@ class Row:
         """The one that the group gives to the whole episode."""
         return float(self.group.advantages.values[self.number])
 
-    def with_advantages(self, advantages: Sequence[np.ndarray]) -> "Row":
-        """The row with other advantages, arrays of the actions' tokens."""
-        pairs = zip(self.signals, advantages, strict=True)
-        signals = [replace(s, advantages=np.asarray(a, np.float32)) for s, a in pairs]
+    def with_advantages(self, advantages: Sequence[float | Floats | None]) -> "Row":
+        """The row with other advantages, one of each action or of its tokens.
+
+        Actions with None are no longer trained by policy gradient.
+        """
+        signals = [
+            action_signal(
+                turn.completion, 0.0 if given is None else given, weight=given is not None
+            )
+            for turn, given in zip(self.episode.turns, advantages, strict=True)
+        ]
+        return replace(self, signals=tuple(signals))
+
+    def with_likelihood(self, weights: Sequence[float | Floats]) -> "Row":
+        """The row with likelihood weights beside what it has."""
+        given = zip(self.episode.turns, self.signals, weights, strict=True)
+        signals = [
+            replace(signal, likelihood=action_signal(turn.completion, 0.0, likelihood=w).likelihood)
+            for turn, signal, w in given
+        ]
         return replace(self, signals=tuple(signals))
 
 

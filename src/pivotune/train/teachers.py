@@ -14,7 +14,7 @@ class TeacherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who is asked, and how."""
 
     kind: Literal["oracle", "model", "self"] = "oracle"
-    """The domain's oracle (an upper bound), the method's `teacher`, or the student as it is."""
+    """The domain's oracle (an upper bound), the method's `teacher_model`, or the student."""
     question: str = "judging"
     """Form of a model's question: "json", or "judging" for the embedded base."""
     temperature: float = 0.0
@@ -36,9 +36,29 @@ def open_teacher(materials: Materials, config: TeacherConfig, method: str) -> Te
         )
     sampler = materials.sampler if config.kind == "self" else materials.teacher
     return ModelTeacher(
-        required(sampler, "a teacher (the method's `teacher`)", method),
+        required(sampler, "a teacher (the method's `teacher_model`)", method),
         make,
         QUESTIONS[config.question],
         temperature=config.temperature,
         max_tokens=config.max_tokens,
     )
+
+
+def check_same_tokens(materials: Materials, method: str) -> None:
+    """Raises `RecipeError` unless teacher and student have the same vocabulary.
+
+    A teacher whose tokenizer is not known here is trusted: its endpoint was told the ids.
+    """
+    ours, theirs = materials.chat, materials.teacher_chat
+    if ours is None or theirs is None:
+        return
+    mine, other = ours.tokenizer.get_vocab(), theirs.tokenizer.get_vocab()
+    if mine != other:
+        apart = sum(other.get(token) != number for token, number in mine.items())
+        raise RecipeError(
+            f"{method}: the teacher's vocabulary is not the student's, so it cannot score its "
+            "tokens",
+            got=f"{len(other)} tokens, {apart} of the student's {len(mine)} missing or elsewhere",
+            expected="the same tokenizer",
+            fix="use a teacher of the same family, or let it only name actions (pivot_opd)",
+        )

@@ -21,7 +21,7 @@ from pivotune.core.protocols import Environment, OracleView, Sampler, SampleRequ
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Completion, Cost, Episode, Message, Task, ToolSpec
 from pivotune.turns.questions import Answer, Question
-from pivotune.turns.rollout import MakeEnvironment
+from pivotune.turns.rollout import MakeEnvironment, contexts
 from pivotune.turns.wording import committed, spell_action
 
 
@@ -94,6 +94,18 @@ def replayed(episode: Episode, make: MakeEnvironment) -> Iterator[Environment]:
         if environment.step(turn.completion.message).replies != turn.replies:
             raise ReplayDiffersError
         yield environment
+
+
+def standings(episode: Episode, make: MakeEnvironment) -> list[Standing | None]:
+    """Where each action of an episode was taken; None from where its replay differs."""
+    found: list[Standing | None] = []
+    states = contexts(episode)[:-1]
+    try:
+        for state, environment in zip(states, replayed(episode, make), strict=False):
+            found.append(Standing(episode.task, state, episode.tools, environment.clone()))
+    except (ReplayDiffersError, PivotuneError):
+        pass
+    return found + [None] * (len(states) - len(found))
 
 
 class OracleTeacher:

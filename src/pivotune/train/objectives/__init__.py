@@ -7,12 +7,20 @@ import msgspec
 
 from pivotune.core.errors import RecipeError
 from pivotune.train.objective import Materials, Objective
+from pivotune.train.objectives.agent_opsd import AgentOpsd
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo
+from pivotune.train.objectives.gigpo import Gigpo
 from pivotune.train.objectives.likelihood import Likelihood
 from pivotune.train.objectives.local_grpo import LocalGrpo
+from pivotune.train.objectives.opd import Opd
+from pivotune.train.objectives.opsd import Opsd
 from pivotune.train.objectives.pivot_opd import PivotOpd
 from pivotune.train.objectives.rejection_sft import RejectionSft
+from pivotune.train.objectives.rlsd import Rlsd
+from pivotune.train.objectives.sdar import Sdar
 from pivotune.train.objectives.sft import Sft
+from pivotune.train.objectives.skill_sd import SkillSd
+from pivotune.train.objectives.sod import Sod
 
 
 class Method(Protocol):
@@ -25,12 +33,20 @@ class Method(Protocol):
 
 
 OBJECTIVES: dict[str, Method] = {
+    "agent_opsd": AgentOpsd,
     "episode_grpo": EpisodeGrpo,
+    "gigpo": Gigpo,
     "likelihood": Likelihood,
     "local_grpo": LocalGrpo,
+    "opd": Opd,
+    "opsd": Opsd,
     "pivot_opd": PivotOpd,
     "rejection_sft": RejectionSft,
+    "rlsd": Rlsd,
+    "sdar": Sdar,
     "sft": Sft,
+    "skill_sd": SkillSd,
+    "sod": Sod,
 }
 
 

@@ -43,6 +43,7 @@ from pivotune.train.episodes import (
 )
 from pivotune.train.gaps import Spoken, score_actions, token_gaps
 from pivotune.train.objective import Collected, Materials, required
+from pivotune.train.taught import scoring_teacher
 from pivotune.train.teachers import TeacherConfig, open_teacher
 from pivotune.train.trunks import ActionSignal, action_signal, turn_tree
 from pivotune.turns.hints import (
@@ -109,7 +110,8 @@ class PivotOpd(EpisodeObjective):
         recovers = config.w_rec > 0 and config.recovery_turns > 0
         self._recovers = recovers and config.variant == "pivots"
         if config.variant == "external":
-            self._external = required(materials.teacher, "a teacher that scores", self.name)
+            if config.w_prev:
+                self._external = scoring_teacher(materials, self.name)
         elif config.w_prev or config.w_traj or self._recovers:
             self._teacher = open_teacher(materials, config.teacher, self.name)
 
