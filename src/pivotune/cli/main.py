@@ -15,8 +15,8 @@ from pivotune.cli.lab import app as lab_app
 from pivotune.cli.quick import Options, is_traces, run_name, say_pivots, trace_overrides
 from pivotune.cli.screen import Screen
 from pivotune.cli.tax import tax
-from pivotune.cli.view import view
 from pivotune.cli.verify import app as verify_app
+from pivotune.cli.view import view
 from pivotune.core.errors import NoPivots, PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
 from pivotune.pipeline.recipe import load_recipe

@@ -167,11 +167,12 @@ def _count(
         report.strict_misses += exact.reward == 0.0
     right = accepted == kind.preserving and verdict.reward is not None
     if not right and len(kind.examples) < MAX_EXAMPLES:
-        said = (_show(turn.expert), _show(action))
+        said = (show_message(turn.expert), show_message(action))
         kind.examples.append(Mistake(turn.id, *said, verdict.reward, verdict.reason))
 
 
-def _show(message: Message) -> str:
+def show_message(message: Message) -> str:
+    """An action in one line of at most 160 characters."""
     calls = [f"{call.name}({call.arguments_text})" for call in message.tool_calls]
     text = " ".join(calls) or repr(message.content)
     return text if len(text) <= 160 else f"{text[:157]}…"
