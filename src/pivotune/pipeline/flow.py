@@ -1,6 +1,7 @@
 """The flow of one run on one page: which stage follows which.
 
-    import -> (warm start) -> plan -> profile -> select -> train -> evaluate -> (tax) -> report
+    import -> (warm start) -> plan -> profile -> select -> train -> evaluate -> (tax) -> (recovery)
+    -> report
 
 Every stage reads and writes the run folder only, is skipped when it is finished, and goes on
 where it stopped when it was killed.
@@ -15,7 +16,8 @@ from pivotune.core.errors import NoPivots
 from pivotune.pipeline.evaluation import evaluate
 from pivotune.pipeline.plan import plan
 from pivotune.pipeline.profiling import profile_candidates, select
-from pivotune.pipeline.recipe import TaxConfig
+from pivotune.pipeline.recipe import RecoveryConfig, TaxConfig
+from pivotune.pipeline.recovery import measure_recovery
 from pivotune.pipeline.reporting import report
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.tax import measure_tax
@@ -32,6 +34,7 @@ STAGES: dict[str, Callable[[Run], None]] = {
     "train": train_methods,
     "evaluate": evaluate,
     "tax": measure_tax,
+    "recovery": measure_recovery,
     "report": report,
 }
 
@@ -60,5 +63,6 @@ def profiled_only(run: Run) -> Run:
         methods={},
         evaluate=msgspec.structs.replace(run.recipe.evaluate, episodes=0, items=0),
         tax=TaxConfig(),
+        recovery=RecoveryConfig(),
     )
     return Run(folder, run.watch)

@@ -112,6 +112,17 @@ class TaxConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     k: int = 0
 
 
+class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Replays from states just after the base's pivotal mistakes, by base and methods.
+
+    `states` 0: not measured (published: 72, 8 replays each). The games are of
+    `evaluate.in_domain`, whose domain must have an oracle.
+    """
+
+    states: int = 0
+    replays: int = 8
+
+
 def _default_methods() -> dict[str, Method]:
     return {
         "sft": Method("sft", learning_rate=3e-4),
@@ -141,6 +152,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     select: SelectConfig = SelectConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     tax: TaxConfig = TaxConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     prices: Prices = Prices()
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
     verifiers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)

@@ -8,6 +8,7 @@
     checkpoints/METHOD/          metrics/METHOD.jsonl
     evaluations/POLICY/SUITE.jsonl
     tallies/POLICY/SUITE.jsonl   many rollouts of each task, where the recipe asks for a tax
+    recovery/                    states after mistakes, replays of them, where it is asked for
     costs.json summary.json report.html
 
 A stage that is finished under the same settings is skipped. A stage found under other settings
@@ -25,7 +26,18 @@ from pivotune.core.store import read_json, write_atomic, write_json
 from pivotune.core.types import Cost, content_hash
 from pivotune.pipeline.recipe import Recipe
 
-STAGES = ("import", "warm", "plan", "profile", "select", "train", "evaluate", "tax", "report")
+STAGES = (
+    "import",
+    "warm",
+    "plan",
+    "profile",
+    "select",
+    "train",
+    "evaluate",
+    "tax",
+    "recovery",
+    "report",
+)
 _OUTPUTS = {
     "import": ("trajectories.jsonl", "import.json"),
     "warm": ("warm",),
@@ -35,6 +47,7 @@ _OUTPUTS = {
     "train": ("checkpoints", "metrics"),
     "evaluate": ("evaluations",),
     "tax": ("tallies",),
+    "recovery": ("recovery",),
     "report": ("report.html", "summary.json", "costs.json"),
 }
 
@@ -120,6 +133,10 @@ class RunFolder:
     @property
     def warm_start(self) -> Path:
         return self.path / "warm"
+
+    @property
+    def recovery(self) -> Path:
+        return self.path / "recovery"
 
     def profiles(self, verifier: str) -> Path:
         return self.path / "profiles" / f"{verifier}.jsonl"

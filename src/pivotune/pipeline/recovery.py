@@ -1,0 +1,155 @@
+"""Can the policies of a run recover from the base's pivotal mistakes?
+
+Out: `recovery/states.jsonl` (the same for all), `recovery/POLICY.jsonl` (one record a replay) and
+`recovery/scores.json`. Nothing is played where the recipe asks for no states.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pivotune.core.errors import DataError
+from pivotune.core.seeds import derive_seed
+from pivotune.core.store import AppendLog, read_json, read_records, write_json, write_records
+from pivotune.core.types import Cost
+from pivotune.domains.catalog import make_environment, suite_tasks
+from pivotune.evaluate.recovery import (
+    MistakeState,
+    RecoveryScore,
+    Replay,
+    find_mistakes,
+    replay_states,
+    score_recovery,
+)
+from pivotune.pipeline.evaluation import policies
+from pivotune.pipeline.policies import base_settings, open_base, open_policy, open_sampler
+from pivotune.pipeline.run import Run
+from pivotune.turns.rollout import EpisodeLimits
+
+_TASKS_PER_STATE = 8
+
+
+class RecoveryResult(msgspec.Struct, frozen=True):
+    """What the base's episodes were like, and how each policy recovers."""
+
+    episodes: int
+    won: int
+    failed_with_mistake: float | None
+    first_turns: tuple[int, ...]
+    left_out: dict[str, int]
+    scores: dict[str, RecoveryScore]
+
+
+def measure_recovery(run: Run) -> None:
+    """Find the base's mistakes, then replay them with every policy; finished replays are kept."""
+    recipe = run.recipe
+    if not recipe.recovery.states:
+        return
+    settings = (
+        base_settings(run),
+        recipe.recovery,
+        recipe.evaluate,
+        recipe.profile.max_tokens,
+        recipe.seed,
+    )
+    if run.folder.begin("recovery/states", settings):
+        run.folder.finish("recovery/states", _find_states(run))
+    states = list(read_records(run.folder.recovery / "states.jsonl", MistakeState))
+    scores: dict[str, RecoveryScore] = {}
+    for name, checkpoint in policies(run).items():
+        upstream = () if checkpoint is None else run.folder.settings(f"train/{name}")
+        if run.folder.begin(f"recovery/{name}", (upstream, settings)):
+            replays = _replay(run, name, checkpoint, states)
+            run.folder.finish(f"recovery/{name}", sum((each.cost for each in replays), Cost()))
+        played = list(read_records(run.folder.recovery / f"{name}.jsonl", Replay))
+        scores[name] = score_recovery(states, played)
+        run.watch.say(f"{name}: {describe(scores[name])}")
+    found = read_json(run.folder.recovery / "states.json", RecoveryResult)
+    write_json(run.folder.recovery / "scores.json", msgspec.structs.replace(found, scores=scores))
+
+
+def _replay(
+    run: Run, name: str, checkpoint: Path | None, states: Sequence[MistakeState]
+) -> list[Replay]:
+    """What a policy's log does not hold yet; all its replays."""
+    recipe = run.recipe
+    path = run.folder.recovery / f"{name}.jsonl"
+    done = list(read_records(path, Replay)) if path.exists() else []
+    total = len(states) * recipe.recovery.replays
+    title = f"{name}: recovery from {len(states)} mistakes"
+    with run.watch.progress(title, total, "replays") as advance, AppendLog(path) as log:
+        advance(len(done))
+
+        def record(replay: Replay) -> None:
+            log.append([replay])
+            advance(1)
+
+        return replay_states(
+            open_sampler(open_policy(run, checkpoint)),
+            states,
+            make_environment,
+            replays=recipe.recovery.replays,
+            temperature=recipe.evaluate.temperature,
+            seed=derive_seed(recipe.seed, "recovery"),
+            limits=_limits(run),
+            done={(each.state, each.repeat): each for each in done},
+            on_done=record,
+        )
+
+
+def describe(score: RecoveryScore) -> str:
+    """One line."""
+    rate = score.rate
+    if rate.value is None or rate.low is None or rate.high is None:
+        return f"recovery undefined ({rate.reason})"
+    turns = (
+        ""
+        if score.turns is None or score.optimum is None
+        else f", {score.turns:.1f} turns where {score.optimum:.1f} would do"
+    )
+    return (
+        f"recovers from {rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%}) of "
+        f"{score.states} mistakes{turns}"
+    )
+
+
+def _limits(run: Run) -> EpisodeLimits:
+    return EpisodeLimits(run.recipe.evaluate.max_turns, run.recipe.profile.max_tokens)
+
+
+def _find_states(run: Run) -> Cost:
+    recipe = run.recipe
+    seed = derive_seed(recipe.seed, "recovery")
+    wanted = recipe.recovery.states
+    tasks = suite_tasks(recipe.evaluate.in_domain, wanted * _TASKS_PER_STATE, seed)
+    found = find_mistakes(
+        open_sampler(open_base(run)),
+        tasks,
+        make_environment,
+        wanted=wanted,
+        temperature=recipe.evaluate.temperature,
+        seed=seed,
+        limits=_limits(run),
+    )
+    if not found.states:
+        raise DataError(
+            "the base made no pivotal mistake that can be recovered from",
+            got=f"{found.won} of {found.episodes} episodes won, left out: {found.left_out}",
+            fix="set recovery.states=0, or take a weaker base",
+        )
+    if len(found.states) < wanted:
+        run.watch.say(f"recovery: {len(found.states)} mistakes found, {wanted} asked for")
+    folder = run.folder.recovery
+    folder.mkdir(exist_ok=True)
+    write_records(folder / "states.jsonl", found.states)
+    result = RecoveryResult(
+        found.episodes,
+        found.won,
+        found.failed_with_mistake,
+        found.first_turns,
+        found.left_out,
+        {},
+    )
+    write_json(folder / "states.json", result)
+    return found.cost
