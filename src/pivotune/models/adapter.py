@@ -7,6 +7,7 @@ the wrapped model as on any other, only that few parameters are trained; what is
 B A added to W and is an ordinary model again.
 """
 
+import warnings
 from copy import deepcopy
 from importlib.util import find_spec
 from typing import Any
@@ -43,7 +44,10 @@ def adapted_model(model: nn.Module, rank: int, seed: int) -> nn.Module:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        wrapped: nn.Module = get_peft_model(model, config)
+        with warnings.catch_warnings():
+            # peft asks transformers 5 for a name that is going away.
+            warnings.simplefilter("ignore", FutureWarning)
+            wrapped: nn.Module = get_peft_model(model, config)
     return wrapped.eval()
 
 

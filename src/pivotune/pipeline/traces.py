@@ -11,7 +11,7 @@ from pivotune.core.seeds import derive_seed
 from pivotune.core.store import write_json, write_records
 from pivotune.core.types import Cost, Trajectory
 from pivotune.domains.catalog import find_domain
-from pivotune.ingest import TraceReader, read_trajectories
+from pivotune.ingest import ImportReport, TraceReader, read_trajectories
 from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
 from pivotune.turns.candidates import is_expert
@@ -35,7 +35,7 @@ def import_traces(run: Run) -> None:
         write_records(run.folder.trajectories, _read(reader))
         reader.report.require_trajectories()
         report: Any = reader.report
-        for line in reader.report.lines():
+        for line in (*reader.report.lines(), *_ways_out(reader.report, run.recipe)):
             run.watch.say(line)
     else:
         played = list(_play(run))
@@ -45,6 +45,20 @@ def import_traces(run: Run) -> None:
         run.watch.say(f"{len(played)} games played by the {traces.domain} expert, {solved} solved")
     write_json(run.folder.path / "import.json", msgspec.to_builtins(report))
     run.folder.finish("import", Cost(seconds=time.perf_counter() - start))
+
+
+def _ways_out(report: ImportReport, recipe: Recipe) -> Iterator[str]:
+    """Options for what an import finds missing or leaves to be decided."""
+    if report.failed and not recipe.candidates.keep_failed:
+        yield (
+            f"{report.failed} failed trajectories are left out of everything that follows unless "
+            "asked for: --failed, or candidates.keep_failed=true"
+        )
+    if "calls without tool schemas" in report.notes and not recipe.traces.tools:
+        yield (
+            "without schemas calls are compared by value and the model is told of no tools: "
+            "--tools FILE or --tools infer, in a recipe traces.tools"
+        )
 
 
 def _read(reader: TraceReader) -> Iterator[Trajectory]:
