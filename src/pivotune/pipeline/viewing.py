@@ -71,6 +71,10 @@ class Viewer:
         self.run = run
         self.title = run.folder.path.resolve().name
         self._index: TurnIndex = open_index(run, spare)
+        # The index does not change while it is open, and these look at every turn.
+        self._classes = {str(name): n for name, n in self._index.count_classes().items()}
+        self._kinds = self._index.slices("kind", SLICES)
+        self._depths = self._index.slices("depth", SLICES)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -123,9 +127,9 @@ class Viewer:
         return view.overview(
             self.title,
             costs,
-            {str(name): count for name, count in self._index.count_classes().items()},
-            [_slice(each, "kind") for each in self._index.slices("kind", SLICES)],
-            [_slice(each, "") for each in self._index.slices("depth", SLICES)],
+            self._classes,
+            [_slice(each, "kind") for each in self._kinds],
+            [_slice(each, "") for each in self._depths],
             self._index.suites(),
             self._methods(),
             (folder.path / "report.html").exists(),
@@ -319,6 +323,7 @@ def _handler(viewer: Viewer, hosts: frozenset[str]) -> type[BaseHTTPRequestHandl
         """GET and HEAD; everything else is refused by the base class."""
 
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two writes: no wait between them
         server_version = f"pivotune/{pivotune.__version__}"
         sys_version = ""
 
