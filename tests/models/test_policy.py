@@ -5,7 +5,7 @@ import torch
 
 from pivotune.core.errors import ModelError, RecipeError, TemplateError
 from pivotune.core.types import Message
-from pivotune.models.policy import Policy, load_policy
+from pivotune.models.policy import Policy, load_chat, load_policy
 from pivotune.models.threads import limit_threads
 from tiny_models import byte_tokenizer, tiny_model, tiny_policy
 
@@ -80,3 +80,14 @@ def test_one_thread_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PIVOTUNE_THREADS", "many")
     with pytest.raises(RecipeError, match="number of threads"):
         limit_threads()
+
+
+def test_the_chat_format_alone_is_that_of_the_policy(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    policy.save(tmp_path / "model")
+    whole, alone = load_policy(tmp_path / "model"), load_chat(tmp_path / "model")
+    messages = (Message("user", "hello"),)
+    assert alone.render(messages, ()) == whole.chat.render(messages, ())
+    assert set(alone.stop_ids) == set(whole.chat.stop_ids)
+    with pytest.raises(ModelError, match=r"tokenizer cannot be loaded|no model at this path"):
+        load_chat(tmp_path / "nothing")
