@@ -64,10 +64,10 @@ CREATE TABLE tasks (suite TEXT, policy TEXT, task TEXT, c INTEGER, n INTEGER);
 """
 _INDEXES = """
 CREATE INDEX by_trajectory ON turns (trajectory, depth);
-CREATE INDEX by_low ON turns (mean IS NULL, mean, row);
-CREATE INDEX by_high ON turns (mean DESC, row);
-CREATE INDEX by_spread ON turns (spread DESC, row);
-CREATE INDEX by_depth ON turns (depth, row);
+CREATE INDEX by_low ON turns (mean IS NULL, mean, row, pivot, results);
+CREATE INDEX by_high ON turns (mean DESC, row, pivot, results);
+CREATE INDEX by_spread ON turns (spread DESC, row, pivot, results);
+CREATE INDEX by_depth ON turns (depth, row, pivot, results);
 CREATE INDEX by_task ON tasks (suite, task);
 """
 
