@@ -123,6 +123,15 @@ def test_a_batch_and_a_message_are_expected_actions_too(tmp_path: Path) -> None:
     assert list(report.refused) == ["expected action of unknown type"]
 
 
+def test_empty_expected_arguments_are_an_empty_object(tmp_path: Path) -> None:
+    """Never an exception in the middle of a run: the row is read and its expert scores 1."""
+    action = {"type": "function_call", "name": "weather", "arguments": ""}
+    trajectories, report = read_rows_of(tmp_path, nemo(expected_action=action))
+    (turn,) = split_turns(trajectories[0])
+    assert turn.expert.tool_calls[0].arguments == {}
+    assert report.notes["empty arguments read as {}"].count == 1
+
+
 def test_an_answer_is_an_action_only_when_it_is_a_reply(tmp_path: Path) -> None:
     reply = '{"commands": []}'
     t, _ = only(tmp_path, nemo(expected_answer=reply))

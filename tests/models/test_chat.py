@@ -251,3 +251,72 @@ def test_arguments_that_are_not_json_are_refused_by_call() -> None:
 def test_no_template_is_refused_with_a_way_out() -> None:
     with pytest.raises(TemplateError, match=r"chat_template\.jinja"):
         ChatFormat(byte_tokenizer(None))
+
+
+AFTER_LAST_USER = """\
+{%- set last = namespace(user=-1) %}{% for message in messages %}
+{%- if message.role == 'user' %}{% set last.user = loop.index0 %}{% endif %}{% endfor %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{% if message.reasoning_content and KEEP %}<think>
+{{ message.reasoning_content }}
+</think>
+
+{% endif %}{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>{{ call.function.name }}
+{{- call.function.arguments | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+KEEPING = AFTER_LAST_USER.replace("KEEP", "loop.index0 > last.user")
+STRIPPING = AFTER_LAST_USER.replace("KEEP", "loop.last")
+
+
+def thought_call(thinking: str, to: str, call_id: str) -> tuple[Message, dict[str, Any]]:
+    """A call with thinking, ours and as a template is given it."""
+    call = ToolCall("go", {"to": to}, json.dumps({"to": to}), call_id)
+    function = {"name": "go", "arguments": {"to": to}}
+    plain = {
+        "role": "assistant",
+        "content": "",
+        "reasoning_content": thinking,
+        "tool_calls": [{"type": "function", "id": call_id, "function": function}],
+    }
+    return Message("assistant", tool_calls=(call,), thinking=thinking), plain
+
+
+@pytest.mark.parametrize(("template", "extends"), [(KEEPING, True), (STRIPPING, False)])
+def test_every_turn_of_a_tool_loop_has_the_servers_prompt_and_its_own_thinking(
+    template: str, extends: bool
+) -> None:
+    """User, thought and call, result, thought and call. Where the template strips the earlier
+    thought, the second prompt is no extension of the first turn: that is no error."""
+    tokenizer = byte_tokenizer(template)
+    format_ = ChatFormat(tokenizer)
+    first, first_dict = thought_call("one", "desk", "c1")
+    second, _ = thought_call("two", "shelf", "c2")
+    result = Message("tool", "You see a mug.", tool_call_id="c1", name="go")
+    dicts: list[dict[str, Any]] = [{"role": "user", "content": USER.content}, first_dict]
+    dicts.append({"role": "tool", "content": result.content, "tool_call_id": "c1", "name": "go"})
+
+    def served(messages: list[dict[str, Any]]) -> list[int]:
+        return tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
+
+    prompt_1, action_1 = format_.render_action((USER,), (), first)
+    prompt_2, action_2 = format_.render_action((USER, first, result), (), second)
+    assert prompt_1 == served(dicts[:1])
+    assert prompt_2 == served(dicts)
+    assert format_.decode(action_1) == (
+        '<think>\none\n</think>\n\n<tool_call>go{"to": "desk"}</tool_call>'
+    )
+    assert format_.decode(action_2).startswith("<think>\ntwo\n</think>")
+    turn_1 = prompt_1 + action_1
+    assert (prompt_2[: len(turn_1)] == turn_1) is extends
+    assert ("one" in format_.decode(prompt_2)) is extends
+
+
+@pytest.mark.parametrize("template", [CHATML, TEXT_ARGUMENTS, ITERATED, PLAIN])
+def test_a_call_without_content_never_renders_none(template: str) -> None:
+    rendered = chat(template).render_text((SYSTEM, USER, CALL, RESULT), (GO,))
+    assert "None" not in rendered
+    assert "null" not in rendered

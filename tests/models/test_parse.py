@@ -68,6 +68,14 @@ def test_large_integers_keep_every_digit() -> None:
     assert hermes.tool_calls[0].arguments_text == '{"f": 1.10, "a": {}}'
 
 
+def test_escaped_and_raw_unicode_are_one_call() -> None:
+    raw, _, _ = parse(call('go{"to": "서울 é"}'))
+    escaped, outcome, _ = parse(call('go{"to": "\\uc11c\\uc6b8 \\u00e9"}'))
+    assert outcome is OK
+    assert escaped.tool_calls[0].arguments == raw.tool_calls[0].arguments == {"to": "서울 é"}
+    assert escaped.tool_calls[0].arguments_text != raw.tool_calls[0].arguments_text
+
+
 def test_what_was_expected_decides() -> None:
     assert parse("hello", expects_call=True)[1] is ParseOutcome.NO_CALL
     assert parse(call("go{}"), expects_call=False)[1] is ParseOutcome.UNEXPECTED_CALL
