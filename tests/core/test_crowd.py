@@ -54,3 +54,19 @@ def test_the_first_refusal_ends_the_rest():
         with pytest.raises(EndpointError, match="HTTP 400"):
             crowd(server, 2).post_all("/x", [{"i": i} for i in range(200)])
         assert len(server.requests) < 50
+
+
+def test_nobody_waits_for_what_hangs_when_another_request_has_failed():
+    def script(request):
+        return Reply(b"no", 400) if request.body["i"] == 1 else Reply(b"{}", wait_s=30)
+
+    with Loopback(script) as server:
+        start = time.monotonic()
+        with pytest.raises(EndpointError, match="HTTP 400"):
+            crowd(server, 4).post_all("/x", [{"i": i} for i in range(8)])
+        assert time.monotonic() - start < 5
+
+
+def test_nothing_to_ask():
+    with Loopback(lambda request: {}) as server:
+        assert crowd(server, 4).post_all("/x", []) == []

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from pivotune.core.endpoint import Answer, Endpoint, EndpointError
@@ -31,22 +31,49 @@ class Crowd:
 
     def post_all(self, path: str, bodies: Sequence[JsonObject]) -> list[Any]:
         """The decoded answers in order; raises the first `EndpointError`, after which nothing
-        more is sent."""
-        workers = max(1, min(int(self._most), len(bodies)))
-        with ThreadPoolExecutor(workers, thread_name_prefix="endpoint") as pool:
-            futures = [pool.submit(self._post, path, body) for body in bodies]
-            try:
-                return [future.result().body for future in futures]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        more is sent. Nobody waits for requests in flight then, nor when a person stops the run.
+        """
+        todo = SimpleQueue[int]()
+        done = SimpleQueue[tuple[int, Answer | Exception]]()
+        stopped = threading.Event()
+        for index in range(len(bodies)):
+            todo.put(index)
 
-    def _post(self, path: str, body: JsonObject) -> Answer:
+        def work() -> None:
+            while not stopped.is_set():
+                try:
+                    index = todo.get_nowait()
+                except Empty:
+                    return
+                try:
+                    done.put((index, self._post(path, bodies[index], stopped)))
+                except Exception as error:
+                    done.put((index, error))
+
+        for _ in range(min(int(self._most), len(bodies))):
+            threading.Thread(target=work, name="endpoint", daemon=True).start()
+        try:
+            return self._gather(done, len(bodies))
+        finally:
+            stopped.set()
+
+    def _gather(self, done: "SimpleQueue[tuple[int, Answer | Exception]]", count: int) -> list[Any]:
+        answers: dict[int, Any] = {}
+        while len(answers) < count:
+            index, found = done.get()
+            if isinstance(found, Exception):
+                raise found
+            answers[index] = found.body
+        return [answers[index] for index in range(count)]
+
+    def _post(self, path: str, body: JsonObject, stopped: threading.Event) -> Answer:
         with self._changed:
             self._changed.wait_for(lambda: self._running < self.limit)
             self._running += 1
         attempts = 2
         try:
+            if stopped.is_set():
+                raise EndpointError("not sent: an earlier request failed", 0)
             answer = self.endpoint.post(path, body)
             attempts = answer.attempts
             return answer
