@@ -23,7 +23,8 @@ BASICS = (
     "evaluate.items=0",
 )
 """Nothing is trained, so nothing is kept apart; an action is as long as a tool call may be; a
-portion is small, so that a slow model is seen to move and loses little when it is stopped."""
+portion is small, so that a slow model is seen to move and loses little when it is stopped; an
+endpoint gets more at once."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -51,6 +52,7 @@ class Options(msgspec.Struct, frozen=True):
             "traces.dialect": self.dialect,
             "candidates.keep_failed": self.failed,
             "profile.turns": self.limit,
+            "profile.portion": 32 if self.server else None,
             "profile.samples": self.samples,
         }
         if self.server and not self.model:

@@ -162,6 +162,14 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The folder or hub name that `model` stands for."""
         return model_path(self.model)
 
+    @property
+    def model_name(self) -> str:
+        """What a report calls the policy that is profiled."""
+        if self.sampler == "torch":
+            return self.model
+        served = self.server.model or ("the served model" if self.server.chat else self.model)
+        return f"{served}, served at {self.server.url}"
+
     def verifier_of(self, method: Method) -> str:
         return method.verifier or self.verifier
 

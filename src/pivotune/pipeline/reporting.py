@@ -189,7 +189,7 @@ def _curves(run: Run, name: str) -> MethodCurves:
 def _facts(run: Run) -> Iterator[Fact]:
     """How it was measured, in the order in which it happened."""
     recipe, evaluation = run.recipe, run.recipe.evaluate
-    yield Fact("Base model", recipe.model)
+    yield Fact("Base model", recipe.model_name)
     if recipe.warm_start.steps:
         yield _warm_start_fact(run)
     yield Fact("Seed", str(recipe.seed))

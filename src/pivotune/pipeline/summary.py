@@ -87,7 +87,7 @@ def summarise(
     by_kind = {suite.kind: suite for suite in suites(run)}
     return Summary(
         seed=run.recipe.seed,
-        model=run.recipe.model,
+        model=run.recipe.model_name,
         in_domain=_scores(run, by_kind.get("in_domain"), grouped=False),
         out_of_domain=_scores(run, by_kind.get("out_of_domain"), grouped=True),
         pivots=[
