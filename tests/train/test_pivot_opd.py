@@ -110,6 +110,22 @@ def test_the_lesson_reaches_every_turn():
     np.testing.assert_allclose(row.signals[1].advantages, row.advantage + 0.5 * gap, atol=2e-5)
 
 
+def test_a_models_marks_are_compared_with_the_oracles_before_training():
+    answer = '{"turns": [{"turn": 1, "action": "b"}, {"turn": 9, "action": "b"}]}'
+    teacher = ScriptedSampler(lambda messages, tools, row: answer)
+    asked = TeacherConfig("model", "json")
+    objective = pivot_opd(materials(teacher=teacher), w_prev=0.1, teacher=asked)
+    metrics = objective.shape(groups(), 0).metrics
+    marks = [marks_by_hand(row.episode) for row in all_rows(groups())]
+    first = [0 in each for each in marks]
+    # Where the first action is even it is not the gold one either: another even character.
+    named = len(marks)
+    assert metrics["teacher_precision"] == pytest.approx(sum(first) / named)
+    assert metrics["teacher_recall"] == pytest.approx(sum(first) / sum(map(len, marks)))
+    assert metrics["teacher: turn out of range"] == named
+    assert "teacher_precision" not in objective.shape(groups(), 1).metrics
+
+
 def test_an_empty_hint_teaches_nothing():
     objective = pivot_opd(w_prev=1.0, w_rec=1.0, recovery_turns=1, hint="")
     shaped = objective.shape(groups(), 0)

@@ -54,7 +54,7 @@ from pivotune.turns.hints import (
     with_action_hint,
     with_lesson,
 )
-from pivotune.turns.mistakes import Finding, Mark
+from pivotune.turns.mistakes import Finding, Mark, OracleTeacher, agreement
 from pivotune.turns.recovery import Recovery, RecoveryConfig, sample_recoveries
 from pivotune.turns.rollout import contexts
 
@@ -133,13 +133,15 @@ class PivotOpd(EpisodeObjective):
             [row.episode for row in rows], limit=self.config.marks, seed=seed
         )
         found = list(zip(rows, detected.findings, strict=True))
-        phases = {"detect": clock.stop(detected.cost)}
+        checked, used = self._check_teacher(rows, detected.findings, step)
+        phases = {"detect": clock.stop(detected.cost + used)}
         terms, too_long, used = self._distil(found)
         if self.config.w_prev or self.config.w_traj:
             phases["distil"] = clock.stop(used)
         more: list[TokenTree] = []
         metrics = {
             **_finding_metrics(found),
+            **checked,
             "hinted_too_long": float(too_long),
             **{f"teacher: {reason}": float(n) for reason, n in detected.problems.items()},
         }
@@ -148,6 +150,28 @@ class PivotOpd(EpisodeObjective):
             phases["recover"] = clock.stop(used)
             metrics |= counts
         return Shaped(with_terms(groups, terms), more, metrics, Cost(), phases)
+
+    def _check_teacher(
+        self, rows: Sequence[Row], findings: Sequence[Finding], step: int
+    ) -> tuple[dict[str, float], Cost]:
+        """Before any training: a model's marks against the oracle's, where there is one."""
+        if step or not rows or isinstance(self._teacher, OracleTeacher):
+            return {}, Cost()
+        task = rows[0].group.task
+        environment = self._make(task)
+        environment.reset(task)
+        if environment.oracle() is None:
+            return {}, Cost()
+        episodes = [row.episode for row in rows]
+        most = max(len(episode.turns) for episode in episodes)
+        truth = OracleTeacher(self._make).detect(episodes, limit=most, seed=0)
+        found = agreement(findings, truth.findings)
+        shares = {
+            "teacher_precision": found.precision,
+            "teacher_recall": found.recall,
+            "teacher_within_one": found.within_one,
+        }
+        return {name: each for name, each in shares.items() if each is not None}, truth.cost
 
     def _distil(
         self, found: Sequence[tuple[Row, Finding]]
