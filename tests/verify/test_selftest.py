@@ -100,7 +100,7 @@ def test_on_real_traces() -> None:
     reader = read_trajectories(shared_data() / "trajectories")
     turns = [turn for trajectory in reader for turn in split_turns(trajectory)]
     call = selftest(turns, build_verifier("tool_call"), repeats=1)
-    assert {name: kind.wrong for name, kind in call.kinds.items() if kind.wrong} == {"quoting": 49}
+    assert {name: kind.wrong for name, kind in call.kinds.items() if kind.wrong} == {"quoting": 44}
     command = selftest(turns, build_verifier("command"), repeats=1)
     assert {name: kind.wrong for name, kind in command.kinds.items() if kind.wrong} == {}
     assert call.expert.wrong == command.expert.wrong == 0

@@ -9,6 +9,14 @@ from verify.helpers import broken, calls, reward, say, tool, turn
 VERIFIER = ToolCallVerifier()
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
+NUMBERS = {"type": "array", "items": {"type": "number"}}
+WORDS = {"type": "array", "items": {"type": "string"}}
+TAGGED = {
+    "oneOf": [
+        {"properties": {"t": {"const": tag}, "n": inner}, "required": ["t", "n"]}
+        for tag, inner in (("x", INTEGER), ("y", STRING), ("z", {"enum": ["low", "high"]}))
+    ]
+}
 
 
 def same(expected: Any, actual: Any, schema: dict[str, Any] | None = None) -> bool:
@@ -70,6 +78,15 @@ def test_values_without_a_schema(a: Any, b: Any, equal: bool) -> None:
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5, "5", True),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, 5, "5", False),
         ({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, None, "", False),
+        (TAGGED, {"t": "x", "n": 5}, {"t": "x", "n": "5"}, True),
+        (TAGGED, {"t": "x", "n": 5}, {"t": "x", "n": "6"}, False),
+        (TAGGED, {"t": "x", "n": 5}, {"t": "y", "n": "5"}, False),
+        (TAGGED, {"t": "y", "n": "5"}, {"t": "y", "n": 5}, False),
+        (TAGGED, {"t": "z", "n": "low"}, {"t": "z", "n": "low "}, False),
+        ({"anyOf": [{"enum": ["a"]}, {"enum": ["a "]}]}, "a", "a ", False),
+        ({"anyOf": [{"enum": ["low"]}, {"type": "null"}]}, "low", "low ", False),
+        ({"anyOf": [NUMBERS, WORDS]}, [1], ["1"], False),
+        ({"anyOf": [NUMBERS, {"type": "null"}]}, [1], ["1"], True),
         ({"type": "object"}, {"a": [1, {"b": 2}]}, '{"a": [1.0, {"b": 2}]}', True),
         ({"type": "string"}, '{"a": 1, "b": [2]}', '{"b":[2.0],"a":1}', True),
         ({"type": "string"}, '{"a": 1}', '{"a": 2}', False),

@@ -269,29 +269,45 @@ class Comparator:
         ]
 
     def _in_unions(self, expected: Any, actual: Any) -> str:
-        """Equal under any branch that admits both; by plain value where none admits them."""
-        both = [b for b in self._branches or () if b.admits(expected) and b.admits(actual)]
-        if not both:
-            return self._in_named_unions(expected, actual)
-        problems = [branch.difference(expected, actual) for branch in both]
+        """Equal under any branch that both are of; where one is of none, by the other's branch.
+
+        `{"kind": "x", "n": "5"}` is of the branch whose kind is x and whose n is a number.
+        """
+        first, second = self._branches_of(expected), self._branches_of(actual)
+        both = [branch for branch in first if branch in second]
+        if first and second and not both:
+            return UNTYPED.difference(expected, actual) or self._say(expected, actual)
+        branches = both or first or second or self._only_branch(expected, actual)
+        problems = [branch.difference(expected, actual) for branch in branches]
         return "" if "" in problems else problems[0]
 
-    def _in_named_unions(self, expected: Any, actual: Any) -> str:
-        """No branch admits both as they are: a number or document in a string may still be one."""
-        plain = [b for b in self._branches or () if b.types - {"null"}]
-        if len(plain) == 1 and expected is not None and actual is not None:
-            return plain[0].difference(expected, actual)
-        problem = UNTYPED.difference(expected, actual)
-        return f"{self.path}: {problem}" if problem else ""
+    def _branches_of(self, value: Any) -> list["Comparator"]:
+        """Branches that admit a value as it is, else those that admit what it stands for."""
+        branches = self._branches or []
+        as_it_is = [branch for branch in branches if branch.admits(value)]
+        return as_it_is or [branch for branch in branches if branch.admits(value, loosely=True)]
 
-    def admits(self, value: Any) -> bool:
-        """Whether a value is of this schema's types, constants and keys; not its bounds."""
+    def _only_branch(self, expected: Any, actual: Any) -> list["Comparator"]:
+        """Where neither is of any branch: the one branch beside null, or no schema at all."""
+        plain = [branch for branch in self._branches or () if branch.types - {"null"}]
+        known = len(plain) == 1 and expected is not None and actual is not None
+        return plain if known else [UNTYPED]
+
+    def admits(self, value: Any, *, loosely: bool = False) -> bool:
+        """Whether a value is of this schema's types, constants, keys and items; not its bounds.
+
+        `loosely`: a number or a document in a string counts as what the schema says it is.
+        """
+        if loosely:
+            value = self._as_declared(value)
         if self._has_unions():
-            return any(branch.admits(value) for branch in self._branches or ())
+            return any(branch.admits(value, loosely=loosely) for branch in self._branches or ())
         if self.types and not any(_is_of(kind, value) for kind in self.types):
             return False
         if self.enum is not None and not any(UNTYPED.equal(v, value) for v in self.enum):
             return False
+        if isinstance(value, list) and not self.schema.get("prefixItems"):
+            return all(self._item().admits(inner, loosely=loosely) for inner in value)
         if not isinstance(value, dict):
             return True
         if any(key not in value for key in self.required):
@@ -299,7 +315,7 @@ class Comparator:
         if self._closed and not value.keys() <= self._properties.keys():
             return False
         return all(
-            self._child(key).admits(inner)
+            self._child(key).admits(inner, loosely=loosely)
             for key, inner in value.items()
             if key in self._properties
         )

@@ -19,7 +19,12 @@ Place = tuple[str | int, ...]
 
 COMMAND_NAMES = frozenset({"command", "cmd", "keystrokes", "script"})
 
-_SIMPLE_COMMAND = re.compile(r"[a-z][\w.-]*(?: +[\w./=-]+)+\n?")
+# Not every `command` is a shell's: games have commands too.
+_SHELL_WORDS = (
+    "cat|cd|chmod|cp|curl|df|diff|du|echo|file|find|git|grep|head|ls|make|mkdir|mv|node|npm|pip|"
+    "pytest|python|python3|rm|rmdir|sed|sort|stat|tail|tar|touch|tree|uniq|wc|which"
+)
+_SIMPLE_COMMAND = re.compile(rf"(?:{_SHELL_WORDS})(?: +[\w./=-]+)+\n?")
 _NUMBER = re.compile(r"\d{1,15}")
 _EXACT = 2**53
 
