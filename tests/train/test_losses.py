@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pivotune.train.losses import (
+    FlatTargets,
     FlatTokens,
     LossConfig,
     LossSums,
@@ -11,6 +12,7 @@ from pivotune.train.losses import (
     importance_weight,
     kl_estimate,
     micro_batch_loss,
+    named_forward_kl,
     sequence_mean,
 )
 
@@ -209,3 +211,44 @@ def test_cross_entropy_weights_may_have_any_sign():
 def test_sums_add_over_micro_batches():
     added = LossSums(1, 2.0, 2.0, 0, 0.5) + LossSums(3, 3.0, 1.5, 1, 0.25, 4, 8.0)
     assert added == LossSums(4, 5.0, 2.0, 1, 0.75, 4, 8.0)
+
+
+def divergence(teacher, student):
+    """Over a whole vocabulary, with plain loops."""
+    return sum(p * math.log(p / q) for p, q in zip(teacher, student, strict=True) if p > 0)
+
+
+def test_forward_kl_of_named_tokens_and_a_tail():
+    teacher, student = [0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4]
+    whole = named_forward_kl(torch.tensor([student]).log(), torch.tensor([teacher]))
+    assert float(whole) == pytest.approx(divergence(teacher, student), rel=1e-5)
+    named = named_forward_kl(torch.tensor([student[:2]]).log(), torch.tensor([teacher[:2]]))
+    merged = divergence([0.5, 0.3, 0.2], [0.1, 0.2, 0.7])
+    assert float(named) == pytest.approx(merged, rel=1e-5)
+    assert merged < divergence(teacher, student)
+    # A probability of 0 fills up a row, whatever token stands there.
+    filled = named_forward_kl(
+        torch.tensor([[*student[:2], 0.9]]).log(), torch.tensor([[0.5, 0.3, 0.0]])
+    )
+    assert float(filled) == pytest.approx(merged, rel=1e-5)
+
+
+def test_the_gradient_of_forward_kl_is_student_minus_teacher():
+    logits = torch.tensor([[0.2, -0.4, 1.0, 0.1]], requires_grad=True)
+    teacher = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
+    named_forward_kl(logits.log_softmax(-1), teacher).sum().backward()
+    expected = logits.detach().softmax(-1) - teacher
+    torch.testing.assert_close(logits.grad, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_matched_tokens_have_their_weights():
+    targets = FlatTargets(torch.tensor([0.5, 0.0]), torch.tensor([[0.5, 0.3], [1.0, 0.0]]))
+    student = torch.tensor([[0.1, 0.2], [0.3, 0.3]]).log()
+    zeros = torch.zeros(2)
+    tokens = FlatTokens(
+        zeros, zeros, zeros, torch.full((2,), torch.nan), torch.zeros(2, dtype=int), targets=targets
+    )
+    loss, sums = micro_batch_loss(torch.zeros(2), tokens, LossConfig(), student)
+    merged = divergence([0.5, 0.3, 0.2], [0.1, 0.2, 0.7])
+    assert float(loss) == pytest.approx(0.5 * merged, rel=1e-5)
+    assert (sums.forward_kl_tokens, sums.forward_kl) == (1, pytest.approx(merged, rel=1e-5))

@@ -1,6 +1,8 @@
 """Methods over episodes with a teacher, each against its formula written out with plain loops."""
 
+import json
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import msgspec
@@ -8,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pivotune.core.errors import RecipeError
+from pivotune.core.errors import DataError, RecipeError
 from pivotune.core.protocols import SamplerAbilities, TokenScores
 from pivotune.core.types import Message
 from pivotune.models.chat import ChatFormat
+from pivotune.models.forward import validate_tree
+from pivotune.models.trees import Segment, Targets, TokenTree, context_signal
 from pivotune.train.episodes import Rollouts, all_rows
 from pivotune.train.objectives import OBJECTIVES
 from pivotune.train.objectives.agent_opsd import AgentOpsdConfig, turn_weights
@@ -21,6 +25,7 @@ from pivotune.train.objectives.rlsd import RlsdConfig, scaled_advantage
 from pivotune.train.objectives.sdar import SdarConfig, gate
 from pivotune.train.objectives.sod import SodConfig, weighed_gaps
 from pivotune.train.teachers import TeacherConfig
+from pivotune.train.trainer import TrainConfig, train
 from pivotune.turns.hints import with_action_hint, with_lesson
 from pivotune.turns.rollout import contexts
 from tiny_models import byte_tokenizer
@@ -278,3 +283,42 @@ def test_a_model_names_actions_for_the_self_teacher():
     untaught = [s for row in shaped.rows for s in row.signals if not s.live]
     assert len(untaught) == shaped.metrics["untaught_turns"]
     assert TeacherConfig(**asked).temperature == 0.0
+
+
+def test_tcod_matches_the_teachers_distribution_on_the_first_turns(tmp_path):
+    given = materials(teacher=materials().sampler)
+    objective = method("tcod", given, top_k=5, eta=2)
+    assert [objective.max_turns(step) for step in (0, 1, 2, 3, 4, 100)] == [1, 1, 2, 2, 3, 30]
+    collected = objective.collect(0)
+    assert collected.metrics["turns_mean"] == collected.metrics["turn_limit"] == 1
+    tree = collected.trees[0]
+    signal = tree.segments[0].signal
+    (places,) = signal.targets.weights.nonzero()
+    ids = tree.segments[0].ids
+    with torch.no_grad():
+        rows = untrained().model(torch.tensor([ids.tolist()])).logits[0].softmax(-1)
+    for place in places:
+        best = rows[place - 1].topk(5)
+        assert signal.targets.ids[place].tolist() == best.indices.tolist()
+        np.testing.assert_allclose(signal.targets.probs[place], best.values, atol=1e-5)
+    # The student is its own teacher: nothing to learn, on either path.
+    for path in ("tree", "plain"):
+        policy = untrained()
+        how = TrainConfig(steps=1, learning_rate=0.0, path=path)
+        train(policy, method("tcod", given, top_k=5), how, tmp_path / path)
+        line = json.loads((tmp_path / path / "metrics.jsonl").read_text().splitlines()[1])
+        assert line["forward_kl"] == pytest.approx(0.0, abs=1e-5)
+        assert line["gradient_norm"] < 1e-3
+
+
+def test_targets_that_are_no_distributions_are_refused():
+    good = Targets(np.zeros((2, 1), int), np.full((2, 1), 0.5), np.ones(2, np.float32))
+    for bad in (
+        replace(good, ids=np.full((2, 1), 999)),
+        replace(good, probs=np.full((2, 1), 1.5)),
+        replace(good, weights=np.ones(3, np.float32)),
+    ):
+        signal = replace(context_signal(2), targets=bad)
+        tree = TokenTree("t", (Segment(np.array([1, 2]), signal),))
+        with pytest.raises(DataError, match="no distributions"):
+            validate_tree(tree, vocabulary=260, context_limit=100)

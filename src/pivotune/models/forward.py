@@ -29,7 +29,7 @@ from pivotune.models.attention import (
     tree_index,
 )
 from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout, tree_layout
-from pivotune.models.trees import Segment, Signal, TokenTree, path_ids, path_length
+from pivotune.models.trees import Segment, Signal, Targets, TokenTree, path_ids, path_length
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.5}
 """How far the two paths' log-probabilities may be apart in a run. Measured on random models of
@@ -44,12 +44,14 @@ LOGITS_PER_CHUNK = 1 << 25
 class TreeLogprobs:
     """What a pass returns: `logprobs` (N,) float32 with gradients, `entropies` (N,) without.
 
-    Both are at the tokens' temperatures; `signals` holds what else is known of the same tokens.
+    All are at the tokens' temperatures; `signals` holds what else is known of the same tokens.
+    `targets` (N, K), with gradients, are log-probs of the targets' tokens, None where K is 0.
     """
 
     logprobs: Tensor
     entropies: Tensor | None
     signals: FlatSignals
+    targets: Tensor | None = None
 
 
 def validate_tree(tree: TokenTree, *, vocabulary: int, context_limit: int) -> None:
@@ -134,12 +136,33 @@ def _validate_tokens(where: str, segment: Segment, vocabulary: int) -> None:
                 where=f"{where}, token {int(np.flatnonzero(bad)[0])}",
                 got=float(values[bad][0]),
             )
+    if signal.targets is not None:
+        _validate_targets(where, signal.targets, len(ids), vocabulary)
     if not (np.isfinite(signal.temperature) and signal.temperature > 0):
         raise NumericsError(
             "a temperature that log-probabilities do not exist at",
             where=where,
             got=signal.temperature,
             expected="a finite number above 0",
+        )
+
+
+def _validate_targets(where: str, targets: Targets, length: int, vocabulary: int) -> None:
+    shapes = (targets.ids.shape[:1], targets.probs.shape[:1], targets.weights.shape)
+    sums = targets.probs.sum(1)
+    good = (
+        shapes == ((length,),) * 3
+        and targets.ids.shape == targets.probs.shape
+        and bool(((targets.ids >= 0) & (targets.ids < vocabulary)).all())
+        and bool((targets.probs >= 0).all() and (sums <= 1 + 1e-3).all())
+        and bool(np.isfinite(targets.weights).all())
+    )
+    if not good:
+        raise DataError(
+            "targets that are no distributions over the model's tokens",
+            where=where,
+            got=f"shapes {shapes}, sums up to {float(sums.max(initial=0)):.4g}",
+            expected=f"{length} rows of token ids with probabilities that sum to at most 1",
         )
 
 
@@ -172,10 +195,11 @@ def token_logprobs(
     targets = torch.from_numpy(signals.ids).to(device)
     plain_softmax = bool((signals.temperature == 1).all())
     temperature = None if plain_softmax else torch.from_numpy(signals.temperature).to(device)
-    logprobs, entropies = _apply_head(
-        base.get_output_embeddings(), hidden_NH, targets, temperature, entropy, chunk
+    others = torch.from_numpy(signals.target_ids).to(device) if signals.target_ids.size else None
+    logprobs, entropies, other_logprobs = _apply_head(
+        base.get_output_embeddings(), hidden_NH, targets, others, temperature, entropy, chunk
     )
-    return TreeLogprobs(logprobs, entropies, signals)
+    return TreeLogprobs(logprobs, entropies, signals, other_logprobs)
 
 
 def _base_model(model: nn.Module) -> Any:
@@ -283,51 +307,58 @@ def _apply_head(
     head: nn.Linear,
     hidden_NH: Tensor,
     targets: Tensor,
+    others_NK: Tensor | None,
     temperature: Tensor | None,
     entropy: bool,
     chunk: int | None,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Chunk by chunk; with more than one chunk the logits are computed again in the backward."""
     count = len(targets)
     size = chunk or max(1, LOGITS_PER_CHUNK // head.weight.shape[0])
     if count <= size:
-        return _chunk_logprobs(head, hidden_NH, targets, temperature, entropy)
-    logprobs: list[Tensor] = []
-    entropies: list[Tensor] = []
+        return _chunk_logprobs(head, hidden_NH, targets, others_NK, temperature, entropy)
+    found: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
     for start in range(0, count, size):
         part = slice(start, start + size)
-        chunk_logprobs, chunk_entropies = checkpoint(
-            _chunk_logprobs,
-            head,
-            hidden_NH[part],
-            targets[part],
-            None if temperature is None else temperature[part],
-            entropy,
-            use_reentrant=False,
+        found.append(
+            checkpoint(
+                _chunk_logprobs,
+                head,
+                hidden_NH[part],
+                targets[part],
+                None if others_NK is None else others_NK[part],
+                None if temperature is None else temperature[part],
+                entropy,
+                use_reentrant=False,
+            )
         )
-        logprobs.append(chunk_logprobs)
-        if entropy:
-            entropies.append(chunk_entropies)
-    return torch.cat(logprobs), torch.cat(entropies) if entropy else None
+    logprobs, entropies, others = zip(*found, strict=True)
+    return (
+        torch.cat(logprobs),
+        torch.cat(entropies) if entropy else None,
+        None if others_NK is None else torch.cat(others),
+    )
 
 
 def _chunk_logprobs(
     head: nn.Linear,
     hidden_NH: Tensor,
     targets: Tensor,
+    others_NK: Tensor | None,
     temperature: Tensor | None,
     entropy: bool,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     logits_NV = head(hidden_NH).float()
     if temperature is not None:
         logits_NV = logits_NV / temperature[:, None]
     logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
     chosen = logprobs_NV.gather(1, targets[:, None]).squeeze(1)
+    others = None if others_NK is None else logprobs_NV.gather(1, others_NK)
     if not entropy:
-        return chosen, None
+        return chosen, None, others
     with torch.no_grad():
         entropies = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
-    return chosen, entropies
+    return chosen, entropies, others
 
 
 def self_check(model: nn.Module, trees: Sequence[TokenTree]) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pivotune.models.trees import Floats, Ints, Segment, TokenTree
+from pivotune.models.trees import Floats, Ints, Segment, Signal, TokenTree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,8 @@ class FlatSignals:
     """The live tokens of some trees in the order (tree, segment, index); arrays of shape (n,).
 
     `tree` and `segment` count from 0 in the list and in the tree, `index` in the segment. `ids`
-    are the tokens themselves; the rest is their `Signal`.
+    are the tokens themselves; the rest is their `Signal`. `target_ids` and `target_probs` have
+    shape (n, K), K = 0 where no tree has targets.
     """
 
     tree: Ints
@@ -37,6 +38,9 @@ class FlatSignals:
     ce_weights: Floats
     temperature: Floats
     row: Ints
+    kl_weights: Floats
+    target_ids: Ints
+    target_probs: Floats
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -49,7 +53,8 @@ def flatten_signals(trees: Sequence[TokenTree]) -> FlatSignals:
     signals = [segment.signal for segment in segments]
     pg_weights = _join([signal.pg_weights for signal in signals], np.float32)
     ce_weights = _join([signal.ce_weights for signal in signals], np.float32)
-    live = np.flatnonzero((pg_weights != 0) | (ce_weights != 0))
+    kl_weights, target_ids, target_probs = _join_targets(signals, lengths)
+    live = np.flatnonzero((pg_weights != 0) | (ce_weights != 0) | (kl_weights != 0))
     owner = np.repeat(np.arange(len(segments)), lengths)[live]
     starts = np.cumsum(lengths) - lengths
     tree_of = np.repeat(np.arange(len(trees)), [len(tree.segments) for tree in trees])
@@ -67,7 +72,27 @@ def flatten_signals(trees: Sequence[TokenTree]) -> FlatSignals:
         ce_weights=ce_weights[live],
         temperature=temperatures[owner],
         row=rows[owner],
+        kl_weights=kl_weights[live],
+        target_ids=target_ids[live],
+        target_probs=target_probs[live],
     )
+
+
+def _join_targets(signals: Sequence[Signal], lengths: Ints) -> tuple[Floats, Ints, Floats]:
+    """Weights (n,), ids and probabilities (n, K) of all tokens; K is the largest."""
+    total = int(lengths.sum())
+    widest = max((each.targets.ids.shape[1] for each in signals if each.targets), default=0)
+    weights = np.zeros(total, np.float32)
+    ids, probs = np.zeros((total, widest), np.int64), np.zeros((total, widest), np.float32)
+    start = 0
+    for signal, length in zip(signals, lengths.tolist(), strict=True):
+        if signal.targets is not None:
+            here, width = slice(start, start + length), signal.targets.ids.shape[1]
+            weights[here] = signal.targets.weights
+            ids[here, :width] = signal.targets.ids
+            probs[here, :width] = signal.targets.probs
+        start += length
+    return weights, ids, probs
 
 
 def _join(arrays: Sequence[np.ndarray], dtype: type) -> np.ndarray:

@@ -22,6 +22,20 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """A teacher's K most likely tokens where each of T tokens is predicted.
+
+    `ids` and `probs` have shape (T, K); a probability of 0 fills up where there are fewer. What
+    is left of 1 is one further outcome, the tail. `weights` (T,) are those of the forward
+    KL(teacher || student), 0 where there is none.
+    """
+
+    ids: Ints
+    probs: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Signal:
     """What the losses do with a segment's T tokens; each array has shape (T,).
 
@@ -30,6 +44,7 @@ class Signal:
     `temperature`): used where `pg_weights` is not 0; `behaviour` NaN means "the policy as it is
     at this step", i.e. ratio 1. `ce_weights`: weight of -log p; any sign. `row`: the sample that
     the segment belongs to, for sequence-level options. `temperature` divides the logits.
+    `targets`: a teacher's distribution to be matched, where there is one.
     """
 
     pg_weights: Floats
@@ -38,12 +53,13 @@ class Signal:
     ce_weights: Floats
     temperature: float = 1.0
     row: int = 0
+    targets: Targets | None = None
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:
         """(T,) where a log-probability is needed."""
         live: npt.NDArray[np.bool_] = (self.pg_weights != 0) | (self.ce_weights != 0)
-        return live
+        return live if self.targets is None else live | (self.targets.weights != 0)
 
 
 def context_signal(length: int) -> Signal:

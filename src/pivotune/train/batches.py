@@ -20,10 +20,10 @@ MicroBatch = tuple[TokenTree, ...]
 def normalise(trees: Sequence[TokenTree], config: LossConfig) -> list[TokenTree]:
     """Divide all weights by the update's denominator; trees without a trained token go.
 
-    A token counts with its policy-gradient weight, or with 1 where only its likelihood is
-    trained: both terms share one denominator, so a likelihood weight of 0.01 beside a policy
-    gradient is a hundredth of it. "sequence": a sample is (tree, row), its tokens are averaged,
-    then the samples; "constant": the sum is divided by `config.constant`.
+    A token counts with its policy-gradient weight, or with 1 where its likelihood or a teacher's
+    distribution is trained: all terms share one denominator, so a likelihood weight of 0.01
+    beside a policy gradient is a hundredth of it. "sequence": a sample is (tree, row), its
+    tokens are averaged, then the samples; "constant": the sum is divided by `config.constant`.
     """
     trained = [tree for tree in trees if any(each.signal.live.any() for each in tree.segments)]
     if config.normaliser == "sequence":
@@ -41,8 +41,10 @@ def normalise(trees: Sequence[TokenTree], config: LossConfig) -> list[TokenTree]
 
 def _counts(signal: Signal) -> Floats:
     """(T,) what each token adds to the denominator."""
-    likelihood = (signal.ce_weights != 0).astype(np.float32)
-    counts: Floats = np.maximum(np.abs(signal.pg_weights), likelihood)
+    others = signal.ce_weights != 0
+    if signal.targets is not None:
+        others = others | (signal.targets.weights != 0)
+    counts: Floats = np.maximum(np.abs(signal.pg_weights), others.astype(np.float32))
     return counts
 
 
@@ -64,8 +66,12 @@ def _scaled_segment(segment: Segment, scale: float | dict[int, float]) -> Segmen
     if not signal.live.any():
         return segment
     factor = np.float32(scale[signal.row] if isinstance(scale, dict) else scale)
+    targets = signal.targets
     scaled = replace(
-        signal, pg_weights=signal.pg_weights * factor, ce_weights=signal.ce_weights * factor
+        signal,
+        pg_weights=signal.pg_weights * factor,
+        ce_weights=signal.ce_weights * factor,
+        targets=targets and replace(targets, weights=targets.weights * factor),
     )
     return replace(segment, signal=scaled)
 

@@ -161,8 +161,11 @@ class Rollouts:
                 seed=materials.seed,
             )
 
-    def play(self, step: int) -> list[EpisodeGroup]:
-        """The groups of a step's tasks, each task once; every group counts for its task."""
+    def play(self, step: int, max_turns: int | None = None) -> list[EpisodeGroup]:
+        """The groups of a step's tasks, each task once; every group counts for its task.
+
+        `max_turns` is that of the settings where none is given.
+        """
         config = self._config
         drawn = draw_batch(self._tasks, config.batch, seed=self._seed, name="episodes", step=step)
         tasks = list({task.id: task for task in drawn}.values())
@@ -175,7 +178,7 @@ class Rollouts:
             self._make,
             temperature=config.temperature,
             seed=derive_seed(self._seed, "episodes", step),
-            limits=EpisodeLimits(config.max_turns, config.max_tokens),
+            limits=EpisodeLimits(max_turns or config.max_turns, config.max_tokens),
         )
         check_failed_share(episodes, config.invalid_limit, f"{self._name}, step {step}")
         groups = [
@@ -206,8 +209,13 @@ class EpisodeObjective(ABC):
     @abstractmethod
     def shape(self, groups: Sequence[EpisodeGroup], step: int) -> Shaped: ...
 
+    def max_turns(self, step: int) -> int:
+        """After how many turns the episodes of a step stop."""
+        limit: int = self.config.max_turns
+        return limit
+
     def collect(self, step: int) -> Collected:
-        groups = self.rollouts.play(step)
+        groups = self.rollouts.play(step, self.max_turns(step))
         shaped = self.shape(groups, step)
         trees = row_trees(shaped.rows, self.config.rows)
         played = sum((episode_cost(each) for g in groups for each in g.episodes), Cost())

@@ -6,6 +6,7 @@ A step's weights already carry the global denominator (`train.batches`), so a mi
 is a plain sum and the micro-batches of a step add up to the step's loss:
 
     sum_t  pg_t * [ -min(w A, clip(w, 1 - low, 1 + high) A) * c + beta * KL_t ]  -  ce_t * log p_t
+         + kl_t * KL(teacher_t || pi_t)
 
 w = pi / pi_old, c = the truncated weight between sampler and trainer (1 where it is off).
 """
@@ -19,6 +20,7 @@ from torch import Tensor
 
 KlEstimator = Literal["k1", "k2", "k3"]
 
+_LEAST_TAIL = 1e-6  # a smaller rest of a distribution is rounding
 _LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; far outside every clip range
 
 
@@ -48,6 +50,14 @@ class LossConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FlatTargets:
+    """A teacher's distributions: `weights` (T,) of the forward KL, `probs` (T, K) of K tokens."""
+
+    weights: Tensor
+    probs: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FlatTokens:
     """The trained tokens of a micro-batch; every tensor has shape (T,).
 
@@ -64,6 +74,7 @@ class FlatTokens:
     rows: Tensor
     frozen: Tensor | None = None
     reference: Tensor | None = None
+    targets: FlatTargets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,8 @@ class LossSums:
     kl: float = 0.0
     ce_tokens: float = 0.0
     ce: float = 0.0
+    forward_kl_tokens: float = 0.0
+    forward_kl: float = 0.0
 
     def __add__(self, other: "LossSums") -> "LossSums":
         return LossSums(
@@ -87,6 +100,8 @@ class LossSums:
             self.kl + other.kl,
             self.ce_tokens + other.ce_tokens,
             self.ce + other.ce,
+            self.forward_kl_tokens + other.forward_kl_tokens,
+            self.forward_kl + other.forward_kl,
         )
 
 
@@ -111,6 +126,20 @@ def kl_estimate(logprobs_T: Tensor, reference_T: Tensor, kind: KlEstimator) -> T
         return 0.5 * x * x
     x = x.clamp(max=_LOG_RATIO_LIMIT)
     return torch.expm1(x) - x
+
+
+def named_forward_kl(logprobs_TK: Tensor, probs_TK: Tensor) -> Tensor:
+    """(T,) KL(teacher || student) over K named tokens and one tail that holds all others.
+
+    `logprobs_TK` are the student's at the teacher's tokens. By the log-sum inequality this is
+    at most the divergence over the whole vocabulary, and equal to it where K covers that.
+    """
+    named = probs_TK > 0
+    terms = torch.where(named, torch.xlogy(probs_TK, probs_TK) - probs_TK * logprobs_TK, 0.0)
+    tail = (1.0 - probs_TK.sum(-1)).clamp(min=0.0)
+    others = 1.0 - torch.where(named, logprobs_TK.exp(), 0.0).sum(-1)
+    tail_term = torch.xlogy(tail, tail) - tail * others.clamp(min=_LEAST_TAIL).log()
+    return terms.sum(-1) + torch.where(tail > _LEAST_TAIL, tail_term, 0.0)
 
 
 def sequence_mean(values_T: Tensor, rows_T: Tensor, mask_T: Tensor) -> Tensor:
@@ -147,12 +176,23 @@ def policy_ratio(logprobs_T: Tensor, tokens: FlatTokens, config: LossConfig) -> 
 
 
 def micro_batch_loss(
-    logprobs_T: Tensor, tokens: FlatTokens, config: LossConfig
+    logprobs_T: Tensor, tokens: FlatTokens, config: LossConfig, targets_TK: Tensor | None = None
 ) -> tuple[Tensor, LossSums]:
-    """The micro-batch's share of the step's loss, and the sums for the live metrics."""
+    """The micro-batch's share of the step's loss, and the sums for the live metrics.
+
+    `targets_TK`: the student's log-probs at the teacher's tokens, where there are targets.
+    """
     loss = -(tokens.ce_weights * logprobs_T).sum()
     trained = tokens.pg_weights != 0
     sums = _likelihood_sums(logprobs_T, tokens.ce_weights)
+    if tokens.targets is not None and targets_TK is not None:
+        divergence = named_forward_kl(targets_TK, tokens.targets.probs)
+        matched = tokens.targets.weights != 0
+        loss = loss + (tokens.targets.weights * torch.where(matched, divergence, 0.0)).sum()
+        sums += LossSums(
+            forward_kl_tokens=float(matched.sum()),
+            forward_kl=float(divergence.detach()[matched].sum()),
+        )
     if not bool(trained.any()):
         return loss, sums
     ratio = policy_ratio(logprobs_T, tokens, config)

@@ -453,6 +453,8 @@ def _measures(updates: Sequence[UpdateSums], norms: Sequence[float], *, with_kl:
             measures["kl"] = tokens.kl / tokens.tokens
     if tokens.ce_tokens:
         measures |= {"ce": tokens.ce / tokens.ce_tokens, "ce_tokens": int(tokens.ce_tokens)}
+    if tokens.forward_kl_tokens:
+        measures["forward_kl"] = tokens.forward_kl / tokens.forward_kl_tokens
     return measures
 
 

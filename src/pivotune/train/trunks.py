@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pivotune.core.types import Completion, Episode
-from pivotune.models.trees import Floats, Segment, Signal, TokenTree, context_signal
+from pivotune.models.trees import Floats, Segment, Signal, Targets, TokenTree, context_signal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,16 +18,18 @@ class ActionSignal:
     """What one action's T tokens are trained with; the arrays have shape (T,).
 
     `weights`: of the policy-gradient term, 0 where the token is only read. `likelihood`: weight
-    of -log p.
+    of -log p. `targets`: a teacher's distributions.
     """
 
     advantages: Floats
     weights: Floats
     likelihood: Floats
+    targets: Targets | None = None
 
     @property
     def live(self) -> bool:
-        return bool(self.weights.any() or self.likelihood.any())
+        matched = self.targets is not None and bool(self.targets.weights.any())
+        return matched or bool(self.weights.any() or self.likelihood.any())
 
 
 def action_signal(
@@ -55,6 +57,7 @@ def tree_signal(completion: Completion, signal: ActionSignal, row: int) -> Signa
         signal.likelihood,
         completion.temperature,
         row,
+        signal.targets,
     )
 
 
@@ -95,8 +98,28 @@ def _trunk(name: str, ids: Sequence[int], parts: Sequence[Signal]) -> list[Token
         np.concatenate([each.behaviour for each in parts]),
         np.concatenate([each.ce_weights for each in parts]),
         parts[-1].temperature,
+        targets=_join_targets(parts),
     )
     return [TokenTree(name, (Segment(np.array(ids, np.int64), signal),))]
+
+
+def _join_targets(parts: Sequence[Signal]) -> Targets | None:
+    widest = max((each.targets.ids.shape[1] for each in parts if each.targets), default=0)
+    if not widest:
+        return None
+    whole = [each.targets or _no_targets(len(each.pg_weights), widest) for each in parts]
+    return Targets(
+        np.concatenate([each.ids for each in whole]),
+        np.concatenate([each.probs for each in whole]),
+        np.concatenate([each.weights for each in whole]),
+    )
+
+
+def _no_targets(length: int, width: int) -> Targets:
+    shape = (length, width)
+    return Targets(
+        np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(length, np.float32)
+    )
 
 
 def merge_trunks(trees: Sequence[TokenTree]) -> list[TokenTree]:

@@ -16,7 +16,13 @@ from pivotune.core.errors import NumericsError
 from pivotune.models.forward import TreeLogprobs, token_logprobs
 from pivotune.models.packing import FlatSignals, flatten_signals
 from pivotune.train.batches import MicroBatch
-from pivotune.train.losses import FlatTokens, LossConfig, LossSums, micro_batch_loss
+from pivotune.train.losses import (
+    FlatTargets,
+    FlatTokens,
+    LossConfig,
+    LossSums,
+    micro_batch_loss,
+)
 
 Path = Literal["tree", "plain"]
 Precision = Literal["float32", "bfloat16"]
@@ -90,7 +96,17 @@ def prepare(trees: MicroBatch, device: torch.device) -> Prepared:
             advantages=torch.from_numpy(flat.advantages).to(device),
             sampled=torch.from_numpy(flat.behaviour).to(device),
             rows=torch.from_numpy(_row_numbers(flat)).to(device),
+            targets=_targets(flat, device),
         ),
+    )
+
+
+def _targets(flat: FlatSignals, device: torch.device) -> FlatTargets | None:
+    if not flat.target_ids.size:
+        return None
+    return FlatTargets(
+        weights=torch.from_numpy(flat.kl_weights).to(device),
+        probs=torch.from_numpy(flat.target_probs).to(device),
     )
 
 
@@ -129,7 +145,7 @@ def backward(
     for batch in batches:
         trained = batch.tokens.pg_weights != 0
         result = how.run(model, batch.trees, entropy=batch.has_policy_gradient)
-        loss, here = micro_batch_loss(result.logprobs, batch.tokens, config)
+        loss, here = micro_batch_loss(result.logprobs, batch.tokens, config, result.targets)
         if not bool(torch.isfinite(loss)):
             raise _not_finite("the loss", batch.trees, loss)
         loss.backward()  # type: ignore[no-untyped-call]

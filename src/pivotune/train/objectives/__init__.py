@@ -21,6 +21,7 @@ from pivotune.train.objectives.sdar import Sdar
 from pivotune.train.objectives.sft import Sft
 from pivotune.train.objectives.skill_sd import SkillSd
 from pivotune.train.objectives.sod import Sod
+from pivotune.train.objectives.tcod import Tcod
 
 
 class Method(Protocol):
@@ -47,6 +48,7 @@ OBJECTIVES: dict[str, Method] = {
     "sft": Sft,
     "skill_sd": SkillSd,
     "sod": Sod,
+    "tcod": Tcod,
 }
 
 
