@@ -93,7 +93,11 @@ class JudgeVerifier:
     def __init__(self, config: JudgeConfig | None = None) -> None:
         self.config = config or JudgeConfig()
         if not self.config.model:
-            raise RecipeError("model: which model is the judge?", where="verifier judge")
+            raise RecipeError(
+                "model: which model is the judge?",
+                where="verifier judge",
+                fix="set url and model under [verifiers.judge] in the recipe",
+            )
         self._endpoint = Endpoint(self.config, "verifier judge")
         self._failures = 0
         what = (self.config.url, self.config.model, self.config.request, self.config.history)

@@ -46,7 +46,9 @@ class ProcessRewardVerifier:
         self.config = config or ProcessRewardConfig()
         if score is None and not self.config.model:
             raise RecipeError(
-                "model: which model gives the scores?", where="verifier process_reward"
+                "model: which model gives the scores?",
+                where="verifier process_reward",
+                fix="set url and model under [verifiers.process_reward] in the recipe",
             )
         self._score = score
         self._endpoint = None if score else Endpoint(self.config, "verifier process_reward")
