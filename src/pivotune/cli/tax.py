@@ -32,6 +32,10 @@ def tax(
     temperature: Annotated[float | None, typer.Option(help="Of sampling. Default 1.0.")] = None,
     seed: Annotated[int | None, typer.Option(help="Draws tasks and random streams.")] = None,
     k: Annotated[int, typer.Option(help="Largest budget of tries; 0: half the rollouts.")] = 0,
+    base_transcript: Annotated[
+        bool,
+        typer.Option("--base-transcript", help="Prompt the base by the base-model harness."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("tax"),
 ) -> None:
     """pass@k, headroom and Sharpening Tax of models against a base. Goes on where it stopped."""
@@ -40,7 +44,15 @@ def tax(
     from pivotune.report.tax import tax_section
 
     screen = Screen(Console())
-    wanted = Wanted(suite, tasks, rollouts, temperature, seed, k)
+    wanted = Wanted(
+        suite,
+        tasks,
+        rollouts,
+        temperature,
+        seed,
+        k,
+        "transcript" if base_transcript else "template",
+    )
     found = compare(base, posts or [], wanted, out, screen)
     first = found.findings.comparisons[0]
     section = tax_section(found.findings, first.name, [])

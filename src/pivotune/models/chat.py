@@ -21,7 +21,14 @@ from jinja2.exceptions import TemplateError as JinjaError
 
 from pivotune.core.errors import TemplateError
 from pivotune.core.types import Message, ToolCall, ToolSpec
-from pivotune.models.parse import THINK_CLOSE, THINK_OPEN, arguments_json, format_calls
+from pivotune.models.parse import (
+    THINK_CLOSE,
+    THINK_OPEN,
+    ParsedAction,
+    arguments_json,
+    format_calls,
+    parse_action,
+)
 
 Thinking = Literal["keep", "drop"]
 Dicts = list[dict[str, Any]]
@@ -86,7 +93,8 @@ class ChatFormat:
             raise TemplateError(
                 "the tokenizer has no chat template",
                 where=str(getattr(tokenizer, "name_or_path", "") or "tokenizer"),
-                fix="put a chat_template.jinja into the model folder, or use an instruct model",
+                fix="put a chat_template.jinja into the model folder, use an instruct model, or "
+                'ask for the base-model harness (prompts = "transcript")',
             )
         self.tokenizer = tokenizer
         self.thinking = thinking
@@ -98,6 +106,27 @@ class ChatFormat:
         self.stop_ids = tuple(dict.fromkeys((turn_end, *more_stop_ids)))
         found = () if end_found else ("end of turn: the template writes none, the EOS token is",)
         self.findings = self.abilities.describe() + found
+
+    @property
+    def name(self) -> str:
+        """What makes the prompts, in words."""
+        return "the model's own chat template"
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Texts that end an action besides the stop tokens."""
+        return ()
+
+    def parse(
+        self,
+        text: str,
+        tools: Sequence[ToolSpec],
+        *,
+        finish: Literal["stop", "length"],
+        expects_call: bool | None,
+    ) -> ParsedAction:
+        """Read an action's text as this format spells it."""
+        return parse_action(text, finish=finish, expects_call=expects_call)
 
     def render_text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, for_action: bool = True

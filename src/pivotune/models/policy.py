@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -19,18 +19,32 @@ from pivotune.core.errors import ModelError, StoreError
 from pivotune.models.adapter import adapted_model, merged_model
 from pivotune.models.chat import ChatFormat, Thinking
 from pivotune.models.threads import limit_threads
+from pivotune.models.transcript import TranscriptFormat
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+Prompts = Literal["template", "transcript"]
+"""What makes the prompts: the model's own chat template, or the base-model harness."""
 HASHED_VALUES = 1 << 16
 
 
 class Policy:
     """The weights that act and are trained. `model` may be wrapped (an adapter)."""
 
-    def __init__(self, model: nn.Module, tokenizer: Any, *, thinking: Thinking = "keep") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        *,
+        thinking: Thinking = "keep",
+        prompts: Prompts = "template",
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.chat = ChatFormat(tokenizer, more_stop_ids=_eos_ids(model), thinking=thinking)
+        self.chat = (
+            TranscriptFormat(tokenizer, more_stop_ids=_eos_ids(model))
+            if prompts == "transcript"
+            else ChatFormat(tokenizer, more_stop_ids=_eos_ids(model), thinking=thinking)
+        )
         self._hash: tuple[int, str] | None = None
         self._changes = 0
 
@@ -101,8 +115,12 @@ def load_policy(
     dtype: str = "float32",
     device: str | None = None,
     thinking: Thinking = "keep",
+    prompts: Prompts = "template",
 ) -> Policy:
-    """Load a policy for inference and training; raises `ModelError` or `TemplateError`."""
+    """Load a policy for inference and training; raises `ModelError` or `TemplateError`.
+
+    `prompts` "transcript" is the base-model harness, for a model without a chat template.
+    """
     limit_threads()
     logging.disable_progress_bar()
     if dtype not in DTYPES:
@@ -122,7 +140,7 @@ def load_policy(
     _check_vocabulary(model, tokenizer, str(path_or_name))
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model.eval()
-    return Policy(model, tokenizer, thinking=thinking)
+    return Policy(model, tokenizer, thinking=thinking, prompts=prompts)
 
 
 def load_chat(path_or_name: str | Path, *, thinking: Thinking = "keep") -> ChatFormat:

@@ -16,7 +16,7 @@ from pivotune.core.protocols import SamplerAbilities, SampleRequest, ScoreReques
 from pivotune.core.types import Completion, Message, ToolSpec
 from pivotune.models.attention import supports_trees
 from pivotune.models.cached_engine import CachedEngine
-from pivotune.models.parse import cut_at_stop, parse_action
+from pivotune.models.parse import cut_at_stop
 from pivotune.models.plain_engine import PlainEngine
 from pivotune.models.policy import Policy
 from pivotune.models.rows import Engine, Ids, Row, row_uniforms
@@ -112,6 +112,7 @@ class TorchSampler:
                 got=f"max_tokens {request.max_tokens}, temperature {request.temperature}",
                 expected="max_tokens of at least 1, temperature of at least 0",
             )
+        stop = (*self.policy.chat.stop, *request.stop)
         return [
             Row(
                 prompt,
@@ -119,7 +120,7 @@ class TorchSampler:
                 request.temperature,
                 row_uniforms(request.seed, row, limit),
                 request.session,
-                _watch_text(self.policy.chat.decode, request.stop) if request.stop else None,
+                _watch_text(self.policy.chat.decode, stop) if stop else None,
                 request.name,
             )
             for row in range(request.n)
@@ -128,7 +129,9 @@ class TorchSampler:
     def _complete(self, request: SampleRequest, row: Row, policy_hash: str) -> Completion:
         assert row.finish is not None
         text = cut_at_stop(self.policy.chat.decode(row.tokens), request.stop)
-        parsed = parse_action(text, finish=row.finish, expects_call=request.expects_call)
+        parsed = self.policy.chat.parse(
+            text, request.tools, finish=row.finish, expects_call=request.expects_call
+        )
         return Completion(
             prompt_ids=row.prompt,
             token_ids=tuple(row.tokens),

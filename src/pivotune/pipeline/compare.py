@@ -30,10 +30,16 @@ from pivotune.core.tally import Tally
 from pivotune.core.types import content_hash
 from pivotune.evaluate.tallies import COLUMNS, read_tallies
 from pivotune.evaluate.tax import CONVENTION, find_tax
-from pivotune.models.policy import load_policy
+from pivotune.models.policy import Prompts, load_policy
 from pivotune.models.server import ServerConfig, ServerSampler
 from pivotune.pipeline.evaluation import play_suite, policies
-from pivotune.pipeline.policies import BASE, open_policy, open_sampler, prompt_findings
+from pivotune.pipeline.policies import (
+    BASE,
+    open_policy,
+    open_sampler,
+    prompt_findings,
+    prompt_maker,
+)
 from pivotune.pipeline.recipe import Recipe, load_recipe
 from pivotune.pipeline.run import Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
@@ -64,6 +70,7 @@ class Wanted(msgspec.Struct, frozen=True):
     temperature: float | None = None
     seed: int | None = None
     k: int = 0
+    base_prompts: Prompts = "template"
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -103,7 +110,7 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
 
     A run folder as `base` with no `posts` compares its own methods with its own base.
     """
-    first, *own = _open_models(base, out, watch)
+    first, *own = _open_models(base, out, watch, wanted.base_prompts)
     others = [model for each in posts for model in _posts(_open_models(each, out, watch))]
     named = _tell_apart(others if posts else own)
     if not named:
@@ -167,13 +174,15 @@ def _settings(given: Sequence[str], wanted: Wanted) -> TaxSettings:
 # Models
 
 
-def _open_models(given: str, out: Path, watch: Watch) -> list[_Model]:
-    """One model, or a run's base and methods."""
+def _open_models(
+    given: str, out: Path, watch: Watch, prompts: Prompts = "template"
+) -> list[_Model]:
+    """One model, or a run's base and methods, which are prompted as in the run."""
     path = Path(given)
     if path.suffix.lower() in TALLY_FILES and not _is_endpoint(given) and not path.is_dir():
         return [_Model(path.stem, path, partial(_read, path))]
     if not _is_run(path):
-        return [_Model(_model_name(given), path, partial(_play_model, given, out, watch))]
+        return [_Model(_model_name(given), path, partial(_play_model, given, prompts, out, watch))]
     run = Run(RunFolder(path, _recipe(path)), watch)
     return [
         _Model(name, path / name, partial(_play_policy, run, name, checkpoint, out))
@@ -249,18 +258,21 @@ def _play_policy(
     return _play(sampler, name, key, out, run.watch, settings)
 
 
-def _play_model(given: str, out: Path, watch: Watch, settings: TaxSettings) -> Counted:
+def _play_model(
+    given: str, prompts: Prompts, out: Path, watch: Watch, settings: TaxSettings
+) -> Counted:
     name = _model_name(given)
-    return _play(partial(_sampler_of, given), name, name, out, watch, settings)
+    key = f"{name}-{prompts}" if prompts != "template" else name
+    return _play(partial(_sampler_of, given, prompts), name, key, out, watch, settings)
 
 
-def _sampler_of(given: str) -> Sampler:
+def _sampler_of(given: str, prompts: Prompts) -> Sampler:
     if _is_endpoint(given):
         url, _, model = given.partition("#")
         key_env = KEY_VARIABLE if KEY_VARIABLE in os.environ else ""
         return ServerSampler(ServerConfig(url=url, model=model, chat=True, key_env=key_env), None)
     source = msgspec.structs.replace(Recipe(), model=given).model_path
-    return open_sampler(load_policy(source))
+    return open_sampler(load_policy(source, prompts=prompts))
 
 
 def _play(
@@ -278,7 +290,7 @@ def _play(
     seed = derive_seed(settings.seed, "tax")
     title = f"{name}: {suite.rollouts} tries of {suite.name}"
     outcomes = play_suite(watch, title, sampler, suite, seed, log)
-    prompts = "; ".join(("prompts: the chat template", *prompt_findings(sampler)))
+    prompts = "; ".join((f"prompts: {prompt_maker(sampler)}", *prompt_findings(sampler)))
     source = f"weights {sampler.policy_hash}; {settings.describe()}; {prompts}"
     return Counted(tally_suite(outcomes, suite), source)
 

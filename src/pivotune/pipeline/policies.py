@@ -23,13 +23,16 @@ BASE = "base"
 def open_base(run: Run) -> Policy:
     """The policy that everything starts from and is compared with, after any warm start."""
     if run.recipe.warm_start.steps:
-        return load_policy(run.folder.warm_start / "final")
-    return load_policy(run.recipe.model_path)
+        return load_policy(run.folder.warm_start / "final", prompts=run.recipe.prompts)
+    return load_policy(run.recipe.model_path, prompts=run.recipe.prompts)
 
 
 def base_settings(run: Run) -> Any:
     """What decides the base's weights: part of the settings of every stage that uses it."""
     recipe = run.recipe
+    if recipe.prompts != "template":
+        warm = run.folder.settings("warm") if recipe.warm_start.steps else ""
+        return (recipe.model, recipe.prompts, warm)
     if recipe.sampler == "server":
         return (recipe.model, "served", recipe.server.model, recipe.server.chat)
     if recipe.warm_start.steps:
@@ -39,7 +42,9 @@ def base_settings(run: Run) -> Any:
 
 def open_policy(run: Run, checkpoint: Path | None) -> Policy:
     """A trained policy, or the base where there is no checkpoint."""
-    return open_base(run) if checkpoint is None else load_policy(checkpoint)
+    if checkpoint is None:
+        return open_base(run)
+    return load_policy(checkpoint, prompts=run.recipe.prompts)
 
 
 def open_sampler(policy: Policy) -> TorchSampler:
@@ -69,6 +74,15 @@ def open_teacher_model(recipe: Recipe, name: str) -> tuple[Sampler, ChatFormat |
         return ServerSampler(recipe.server, chat), chat
     policy = load_policy(model_path(name))
     return open_sampler(policy), policy.chat
+
+
+def prompt_maker(sampler: Sampler) -> str:
+    """What makes the prompts of a sampler, in words."""
+    if isinstance(sampler, TorchSampler):
+        return sampler.policy.chat.name
+    if isinstance(sampler, ServerSampler):
+        return "the endpoint's own template" if sampler.chat is None else sampler.chat.name
+    return sampler.name
 
 
 def prompt_findings(sampler: Sampler) -> tuple[str, ...]:

