@@ -86,6 +86,8 @@ def test_invalid_is_counted_apart() -> None:
     assert report.expert.wrong == 0
     assert all(kind.invalid == kind.pairs and kind.wrong == 0 for kind in report.kinds.values())
     assert report.false_reject_rate == report.false_accept_rate == 0.0
+    assert report.invalid == report.pairs > 20
+    assert f"no verdict on {report.pairs} of {report.pairs} pairs" in report.lines()[0]
 
 
 def test_an_expert_that_fails_its_own_verifier() -> None:

@@ -83,12 +83,23 @@ class SelftestReport(msgspec.Struct):
         """Over the meaning-changing pairs that were judged."""
         return _rate([kind for kind in self.kinds.values() if not kind.preserving])
 
+    @property
+    def invalid(self) -> int:
+        """Pairs without a verdict, those of the experts included."""
+        return self.expert.invalid + sum(kind.invalid for kind in self.kinds.values())
+
+    @property
+    def pairs(self) -> int:
+        """All pairs that were scored, the experts' own actions included."""
+        return self.expert.pairs + sum(kind.pairs for kind in self.kinds.values())
+
     def lines(self) -> list[str]:
         """The report in plain words, for a terminal."""
         lines = [
             f"{self.verifier} {self.version} on {self.turns} turns: "
             f"false rejects {self.false_reject_rate:.1%}, false accepts "
-            f"{self.false_accept_rate:.1%}, two verdicts agree {self.agreement:.1%}",
+            f"{self.false_accept_rate:.1%}, two verdicts agree {self.agreement:.1%}, "
+            f"no verdict on {self.invalid} of {self.pairs} pairs",
             f"expert actions that fail their own verifier: {self.expert.wrong} "
             f"(and {self.expert.invalid} without a verdict)",
             f"exact comparison misses {self.strict_miss_rate:.1%} of what is rightly accepted",
