@@ -122,7 +122,8 @@ def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
 
 def _objective(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Objective:
     kind = load_objective(method.objective)
-    settings = {"batch": method.batch, **method.settings}
+    batch = {"batch": method.batch} if "batch" in kind.Config.__struct_fields__ else {}
+    settings = {**batch, **method.settings}
     check_keys(kind.Config, settings, f"settings of {method.objective}")
     try:
         config = msgspec.convert(settings, kind.Config)
@@ -158,6 +159,7 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         teacher=teacher,
         teacher_chat=teacher_chat,
         steps=method.steps,
+        load=load_objective,
     )
 
 

@@ -1,6 +1,6 @@
 """Which items of a finite pool a step visits: shuffled epochs as a function of (seed, step)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import lru_cache
 from typing import TypeVar
 
@@ -22,6 +22,15 @@ def draw_batch(pool: Sequence[T], count: int, *, seed: int, name: str, step: int
         return []
     places = range(step * count, (step + 1) * count)
     return [pool[int(_order(seed, name, place // size, size)[place % size])] for place in places]
+
+
+def draw_others(
+    pool: Sequence[T], count: int, *, taken: Set[str], key: Callable[[T], str], seed: int
+) -> list[T]:
+    """Up to `count` items whose key is not taken, drawn without replacement by the seed."""
+    free = [item for item in pool if key(item) not in taken]
+    chosen = np.random.default_rng(seed).permutation(len(free))[:count]
+    return [free[int(i)] for i in chosen]
 
 
 @lru_cache(maxsize=16)

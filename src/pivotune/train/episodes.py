@@ -21,7 +21,7 @@ from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Cost, Episode, JsonObject, ParseOutcome, Task
 from pivotune.models.trees import Floats, TokenTree
 from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
-from pivotune.train.draws import draw_batch
+from pivotune.train.draws import draw_batch, draw_others
 from pivotune.train.objective import Collected, Materials, required
 from pivotune.train.trunks import (
     ActionSignal,
@@ -58,6 +58,8 @@ class EpisodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a sample is: a whole episode, or each of its turns (for sequence-level options)."""
     invalid_limit: float = 0.05
     """Largest share of a step's episodes whose environment may fail."""
+    refill: int = 0
+    """Rounds in which groups whose rewards are all equal are replaced by other tasks' groups."""
     ptgs: PtgsConfig | None = None
     """Temperatures that follow each task's outcomes."""
 
@@ -168,7 +170,23 @@ class Rollouts:
         """
         config = self._config
         drawn = draw_batch(self._tasks, config.batch, seed=self._seed, name="episodes", step=step)
-        tasks = list({task.id: task for task in drawn}.values())
+        groups = self._play(list({task.id: task for task in drawn}.values()), step, max_turns)
+        for number in range(config.refill):
+            wanted = len(drawn) - sum(group.advantages.live for group in groups)
+            others = draw_others(
+                self._tasks,
+                wanted,
+                taken={group.task.id for group in groups},
+                key=lambda task: task.id,
+                seed=derive_seed(self._seed, "refill", step, number),
+            )
+            if not others:
+                break
+            groups += self._play(others, step, max_turns)
+        return groups
+
+    def _play(self, tasks: Sequence[Task], step: int, max_turns: int | None) -> list[EpisodeGroup]:
+        config = self._config
         heat = dict.fromkeys((task.id for task in tasks), config.temperature)
         if self.temperatures is not None:
             heat = self.temperatures.draw(heat, step)

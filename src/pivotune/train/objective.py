@@ -6,7 +6,9 @@ A method is a class with a `Config` (its own settings) and a constructor
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from pivotune.core.errors import RecipeError
 from pivotune.core.protocols import Sampler, Verifier
@@ -68,7 +70,7 @@ class Materials:
     `replay` those of other work to be mixed in. `draw` gives ready trees for a step. `tasks` are
     played from the start in environments from `make_environment`. `teacher` is another policy to
     learn from, `teacher_chat` its chat format where it is known. `steps` is the length of the
-    run, for what changes along it.
+    run, for what changes along it. `load` finds a method by name, for one that mixes several.
     """
 
     seed: int = 0
@@ -86,6 +88,16 @@ class Materials:
     teacher: Sampler | None = None
     teacher_chat: ChatFormat | None = None
     steps: int = 0
+    load: "Callable[[str], Method] | None" = None
+
+
+class Method(Protocol):
+    """An objective's class: `Config` is the struct of its settings."""
+
+    @property
+    def Config(self) -> type[msgspec.Struct]: ...  # noqa: N802
+
+    def __call__(self, materials: Materials, config: Any) -> Objective: ...
 
 
 def required(part: T | None, name: str, method: str) -> T:

@@ -1,17 +1,15 @@
 """The methods by name, and `load_objective` for one of a user's own."""
 
 from importlib import import_module
-from typing import Any, Protocol
-
-import msgspec
 
 from pivotune.core.errors import RecipeError
-from pivotune.train.objective import Materials, Objective
+from pivotune.train.objective import Method
 from pivotune.train.objectives.agent_opsd import AgentOpsd
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo
 from pivotune.train.objectives.gigpo import Gigpo
 from pivotune.train.objectives.likelihood import Likelihood
 from pivotune.train.objectives.local_grpo import LocalGrpo
+from pivotune.train.objectives.mixed import Mixed
 from pivotune.train.objectives.opd import Opd
 from pivotune.train.objectives.opsd import Opsd
 from pivotune.train.objectives.pivot_opd import PivotOpd
@@ -23,22 +21,13 @@ from pivotune.train.objectives.skill_sd import SkillSd
 from pivotune.train.objectives.sod import Sod
 from pivotune.train.objectives.tcod import Tcod
 
-
-class Method(Protocol):
-    """An objective's class: `Config` is the struct of its settings."""
-
-    @property
-    def Config(self) -> type[msgspec.Struct]: ...  # noqa: N802
-
-    def __call__(self, materials: Materials, config: Any) -> Objective: ...
-
-
 OBJECTIVES: dict[str, Method] = {
     "agent_opsd": AgentOpsd,
     "episode_grpo": EpisodeGrpo,
     "gigpo": Gigpo,
     "likelihood": Likelihood,
     "local_grpo": LocalGrpo,
+    "mixed": Mixed,
     "opd": Opd,
     "opsd": Opsd,
     "pivot_opd": PivotOpd,

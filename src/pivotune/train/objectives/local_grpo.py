@@ -16,7 +16,7 @@ import numpy as np
 
 from pivotune.core.errors import RecipeError
 from pivotune.core.seeds import derive_seed
-from pivotune.core.types import Completion, Cost, JsonObject, ParseOutcome
+from pivotune.core.types import Completion, Cost, JsonObject, ParseOutcome, Turn
 from pivotune.models.trees import (
     Segment,
     TokenTree,
@@ -24,7 +24,7 @@ from pivotune.models.trees import (
     policy_gradient_signal,
 )
 from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
-from pivotune.train.draws import draw_batch
+from pivotune.train.draws import draw_batch, draw_others
 from pivotune.train.objective import Collected, Materials, required
 from pivotune.train.trunks import merge_trunks
 from pivotune.turns.rollout import Group, check_invalid_share, sample_groups
@@ -56,6 +56,8 @@ class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Put pivots whose prompts extend one another into one tree."""
     invalid_limit: float = 0.05
     """Largest share of invalid verdicts of a step."""
+    refill: int = 0
+    """Rounds in which groups whose rewards are all equal are replaced by groups at other pivots."""
     ptgs: PtgsConfig | None = None
     """Temperatures that follow each pivot's outcomes, starting from its profile."""
 
@@ -99,7 +101,34 @@ class LocalGrpo:
     def collect(self, step: int) -> Collected:
         config = self._config
         turns = draw_batch(self._turns, config.batch, seed=self._seed, name="local_grpo", step=step)
-        turns = list({turn.id: turn for turn in turns}.values())
+        groups = self._sample(list({turn.id: turn for turn in turns}.values()), step)
+        advantages = [action_advantages(group, config) for group in groups]
+        for number in range(config.refill):
+            wanted = len(turns) - sum(each.live for each in advantages)
+            others = draw_others(
+                self._turns,
+                wanted,
+                taken={group.turn.id for group in groups},
+                key=lambda turn: turn.id,
+                seed=derive_seed(self._seed, "refill", step, number),
+            )
+            if not others:
+                break
+            more = self._sample(others, step)
+            groups += more
+            advantages += [action_advantages(group, config) for group in more]
+        trees = [
+            group_tree(group, found)
+            for group, found in zip(groups, advantages, strict=True)
+            if found.live
+        ]
+        cost = sum((group.cost for group in groups), Cost())
+        metrics = group_metrics(groups, advantages)
+        return Collected(merge_trunks(trees) if config.share_trunks else trees, metrics, cost)
+
+    def _sample(self, turns: Sequence[Turn], step: int) -> list[Group]:
+        """A group at each turn; every one counts for its pivot's temperature."""
+        config = self._config
         keys = [turn.id for turn in turns]
         groups = sample_groups(
             self._sampler,
@@ -114,15 +143,7 @@ class LocalGrpo:
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         check_invalid_share(verdicts, config.invalid_limit, f"local_grpo, step {step}")
         self._count(groups)
-        advantages = [action_advantages(group, config) for group in groups]
-        trees = [
-            group_tree(group, found)
-            for group, found in zip(groups, advantages, strict=True)
-            if found.live
-        ]
-        cost = sum((group.cost for group in groups), Cost())
-        metrics = group_metrics(groups, advantages)
-        return Collected(merge_trunks(trees) if config.share_trunks else trees, metrics, cost)
+        return groups
 
     def _draw_temperatures(self, keys: Sequence[str], step: int) -> float | dict[str, float]:
         if self._temperatures is None:
