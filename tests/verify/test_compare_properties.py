@@ -296,6 +296,23 @@ def check_change(data: st.DataObject) -> None:
     assert reward(VERIFIER, calls(("f", other)), calls(("f", value)), spec) == 0.0
 
 
+def check_several(data: st.DataObject) -> None:
+    """Calls in any order and spelling are the same; with one value changed they never are."""
+    schema = data.draw(objects(depth=1))
+    spec = ToolSpec("f", "", schema)
+    made = data.draw(st.lists(values(schema), min_size=2, max_size=4))
+    order = data.draw(st.permutations(range(len(made))))
+    respelt = [("f", respell(data.draw, schema, made[i])) for i in order]
+    expected = calls(*[("f", value) for value in made])
+    assert reward(VERIFIER, expected, calls(*respelt), spec) == 1.0
+    assert reward(VERIFIER, calls(*respelt), expected, spec) == 1.0
+    assert reward(VERIFIER, expected, calls(*respelt, respelt[0]), spec) == 0.0
+    place = order[0]
+    changed = [("f", change(data.draw, schema, made[place])), *respelt[1:]]
+    assert reward(VERIFIER, expected, calls(*changed), spec) == 0.0
+    assert reward(VERIFIER, calls(*changed), expected, spec) == 0.0
+
+
 few = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 many = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -310,6 +327,19 @@ def test_respelling_is_accepted(data: st.DataObject) -> None:
 @given(st.data())
 def test_another_value_is_rejected(data: st.DataObject) -> None:
     check_change(data)
+
+
+@few
+@given(st.data())
+def test_several_calls(data: st.DataObject) -> None:
+    check_several(data)
+
+
+@pytest.mark.slow
+@many
+@given(st.data())
+def test_several_calls_often(data: st.DataObject) -> None:
+    check_several(data)
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from pivotune.core.seeds import derive_seed
 from pivotune.core.store import read_records, write_json, write_records
 from pivotune.core.types import Profile, Turn
 from pivotune.ingest import read_trajectories, split_turns
-from pivotune.pipeline.policies import open_environments, open_verifier
 from pivotune.pipeline.recipe import Recipe, load_recipe
 from pivotune.pipeline.run import Advance, Run
 from pivotune.pipeline.run_folder import RunFolder
+from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.turns.candidates import is_expert
 from pivotune.turns.pivots import profile_stats
 from pivotune.turns.profile import repeatability

@@ -19,13 +19,12 @@ from pivotune.models.policy import Policy
 from pivotune.models.trees import Segment, TokenTree, context_signal, cross_entropy_signal
 from pivotune.pipeline.policies import (
     open_base,
-    open_environments,
     open_sampler,
-    open_verifier,
 )
 from pivotune.pipeline.profiling import no_candidates, quick, training_candidates
 from pivotune.pipeline.recipe import Method, Recipe
 from pivotune.pipeline.run import Run
+from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.train.speed import training_rate
 from pivotune.turns.pivots import profile_stats
 from pivotune.turns.profile import ProfileConfig, profile_turns

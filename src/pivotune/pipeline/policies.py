@@ -1,21 +1,16 @@
-"""Policies, samplers and verifiers of a run, by the names that the recipe uses."""
+"""Policies and samplers of a run, by the names that the recipe uses."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pivotune.core.errors import RecipeError
-from pivotune.core.protocols import Sampler, Verifier
-from pivotune.domains.catalog import DOMAINS, make_environment
+from pivotune.core.protocols import Sampler
 from pivotune.models.chat import ChatFormat
 from pivotune.models.policy import Policy, load_chat, load_policy
 from pivotune.models.sampler import TorchSampler
 from pivotune.models.server import ServerSampler
 from pivotune.pipeline.recipe import Recipe, model_path
 from pivotune.pipeline.run import Run
-from pivotune.turns.rollout import RestoredEnvironments
-from pivotune.verify import build_verifier
 
 BASE = "base"
 
@@ -93,27 +88,3 @@ def prompt_findings(sampler: Sampler) -> tuple[str, ...]:
         template = () if sampler.chat is None else sampler.chat.findings
         return (*template, *sampler.findings)
     return ()
-
-
-def open_verifier(recipe: Recipe, name: str, within: frozenset[str] = frozenset()) -> Verifier:
-    """One that the recipe sets, one of the traces' domain, else one of the general families.
-
-    `within` are the compositions that it is a member of: none of them can be its own member.
-    """
-    domain = DOMAINS.get(recipe.traces.domain)
-    known = domain.verifiers if domain is not None else {}
-    spec = {"name": name, **recipe.verifiers.get(name, {})}
-    if "of" not in spec:
-        return build_verifier(spec, known)
-    path = within | {name}
-    members: dict[str, Callable[..., Verifier]] = {
-        each: partial(open_verifier, recipe, each, path)
-        for each in recipe.verifiers
-        if each not in path
-    }
-    return build_verifier(spec, {**known, **members})
-
-
-def open_environments(verifier: Verifier) -> RestoredEnvironments | None:
-    """Environments for a verifier that needs them."""
-    return RestoredEnvironments(make_environment) if verifier.needs_environment else None

@@ -14,13 +14,12 @@ from pivotune.core.types import Cost, Message, Profile, Turn
 from pivotune.ingest import split_turns
 from pivotune.pipeline.policies import (
     base_settings,
-    open_environments,
     open_profiled,
-    open_verifier,
     prompt_findings,
 )
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.traces import part_of
+from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.turns.candidates import Candidates, choose_candidates, draw_candidates
 from pivotune.turns.pivots import Selection, profile_stats, select_pivots
 from pivotune.turns.profile import ProfileConfig, profile_turns, repeatability, rescore

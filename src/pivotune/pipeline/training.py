@@ -16,16 +16,15 @@ from pivotune.models.policy import Policy
 from pivotune.models.sampler import TorchSampler
 from pivotune.pipeline.policies import (
     open_base,
-    open_environments,
     open_sampler,
     open_teacher_model,
-    open_verifier,
 )
 from pivotune.pipeline.profiling import read_selection, usable_profiles
 from pivotune.pipeline.recipe import Method, Recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.sinks import open_sinks
 from pivotune.pipeline.traces import part_of
+from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.train.losses import LossConfig
 from pivotune.train.objective import Materials, Objective
 from pivotune.train.objectives import load_objective

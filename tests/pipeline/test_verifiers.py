@@ -1,7 +1,7 @@
 import pytest
 
 from pivotune.core.errors import VerifierError
-from pivotune.pipeline.policies import open_verifier
+from pivotune.pipeline.verifiers import open_verifier
 from pivotune.pipeline.recipe import load_recipe
 
 
