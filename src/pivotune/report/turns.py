@@ -154,7 +154,8 @@ def advise(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str]:
         (
             outcomes.get("truncated", 0) / samples,
             0.05,
-            "of the samples hit the token limit. Raise profile.max_tokens.",
+            "of the samples hit the token limit. Raise profile.max_tokens where the expert says "
+            "more than that; a policy that never ends its action needs a short SFT first.",
         ),
         (
             outcomes.get("no_call", 0) / samples,
