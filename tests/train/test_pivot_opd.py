@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pivotune.core.errors import RecipeError
+from pivotune.core.protocols import SamplerAbilities, TokenScores
 from pivotune.core.types import Message
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.models.trees import Segment, TokenTree, context_signal, path_ids
@@ -201,7 +202,8 @@ def test_the_external_teacher_scores_one_failed_action_a_group():
 class ScoresConstant:
     """A teacher with one log-probability for everything."""
 
-    context_limit = 10_000
+    name, context_limit = "constant", 10_000
+    abilities = SamplerAbilities(scores=True, loads_weights=False, token_ids=True)
 
     def __init__(self, value):
         self.value = value
@@ -210,8 +212,6 @@ class ScoresConstant:
         return 1
 
     def score(self, requests):
-        from pivotune.core.protocols import TokenScores
-
         return [TokenScores((self.value,) * len(each.token_ids)) for each in requests]
 
 

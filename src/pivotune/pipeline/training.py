@@ -148,6 +148,9 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         chat=policy.chat,
         sampler=sampler,
         turns=run.turns(pivots),
+        candidates=(
+            run.turns(each.turn_id for each in profiles) if "refresh" in method.settings else ()
+        ),
         trajectories=experts,
         replay=_replay(recipe),
         profiles=profiles,

@@ -66,7 +66,8 @@ class Stateless:
 class Materials:
     """What a run has to train from; a method takes what it needs.
 
-    `turns` are the pivots (or whatever turns are trained on), `trajectories` the expert's,
+    `turns` are the pivots (or whatever turns are trained on), `candidates` all that pivots may
+    be chosen from anew, `trajectories` the expert's,
     `replay` those of other work to be mixed in. `draw` gives ready trees for a step. `tasks` are
     played from the start in environments from `make_environment`. `teacher` is another policy to
     learn from, `teacher_chat` its chat format where it is known. `steps` is the length of the
@@ -77,6 +78,7 @@ class Materials:
     chat: ChatFormat | None = None
     sampler: Sampler | None = None
     turns: Sequence[Turn] = ()
+    candidates: Sequence[Turn] = ()
     trajectories: Sequence[Trajectory] = ()
     replay: Sequence[Trajectory] = ()
     profiles: Sequence[Profile] = ()

@@ -26,6 +26,7 @@ from pivotune.models.trees import (
 from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
 from pivotune.train.draws import draw_batch, draw_others
 from pivotune.train.objective import Collected, Materials, required
+from pivotune.train.refresh import RefreshConfig, Refresher
 from pivotune.train.trunks import merge_trunks
 from pivotune.turns.rollout import Group, check_invalid_share, sample_groups
 from pivotune.turns.sampling import PosteriorTemperatures, PtgsConfig
@@ -58,6 +59,8 @@ class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Largest share of invalid verdicts of a step."""
     refill: int = 0
     """Rounds in which groups whose rewards are all equal are replaced by groups at other pivots."""
+    refresh: RefreshConfig | None = None
+    """Choose pivots anew when they have been learnt."""
     ptgs: PtgsConfig | None = None
     """Temperatures that follow each pivot's outcomes, starting from its profile."""
 
@@ -80,6 +83,10 @@ class LocalGrpo:
                 got=f"group {config.group}, temperature {config.temperature}",
                 expected="group of 2 or more, temperature above 0",
             )
+        self._refresher: Refresher | None = None
+        if config.refresh is not None:
+            candidates = required(materials.candidates, "candidates (refresh)", "local_grpo")
+            self._refresher = Refresher(config.refresh, self._turns, candidates, self._seed)
         self._temperatures: PosteriorTemperatures | None = None
         if config.ptgs is not None:
             self._temperatures = PosteriorTemperatures(
@@ -88,18 +95,23 @@ class LocalGrpo:
                 steps=materials.steps,
                 seed=materials.seed,
             )
-            ids = {turn.id for turn in self._turns}
+            ids = {turn.id for turn in (*self._turns, *materials.candidates)}
             self._temperatures.seed_from(p for p in materials.profiles if p.turn_id in ids)
 
     def state(self) -> JsonObject:
-        return {} if self._temperatures is None else {"ptgs": self._temperatures.state()}
+        parts = {"ptgs": self._temperatures, "refresh": self._refresher}
+        return {name: part.state() for name, part in parts.items() if part is not None}
 
     def load_state(self, state: JsonObject) -> None:
         if self._temperatures is not None:
             self._temperatures.load_state(state["ptgs"])
+        if self._refresher is not None:
+            self._refresher.load_state(state["refresh"])
+            self._turns = self._refresher.pool
 
     def collect(self, step: int) -> Collected:
         config = self._config
+        phases = self._refresh(step)
         turns = draw_batch(self._turns, config.batch, seed=self._seed, name="local_grpo", step=step)
         groups = self._sample(list({turn.id: turn for turn in turns}.values()), step)
         advantages = [action_advantages(group, config) for group in groups]
@@ -123,23 +135,43 @@ class LocalGrpo:
             if found.live
         ]
         cost = sum((group.cost for group in groups), Cost())
-        metrics = group_metrics(groups, advantages)
-        return Collected(merge_trunks(trees) if config.share_trunks else trees, metrics, cost)
+        metrics = {**group_metrics(groups, advantages), "pool": float(len(self._turns))}
+        if self._refresher is not None:
+            self._refresher.note(metrics["live_share"], metrics["reward_mean"])
+        merged = merge_trunks(trees) if config.share_trunks else trees
+        return Collected(merged, metrics, cost, phases)
 
-    def _sample(self, turns: Sequence[Turn], step: int) -> list[Group]:
-        """A group at each turn; every one counts for its pivot's temperature."""
-        config = self._config
-        keys = [turn.id for turn in turns]
-        groups = sample_groups(
+    def _refresh(self, step: int) -> dict[str, Cost]:
+        """Choose the pivots anew where it is time; what that cost."""
+        if self._refresher is None or not self._refresher.due:
+            return {}
+        groups, cost = self._refresher.renew(
+            lambda turns, n, seed: self._groups(turns, n, self._config.temperature, seed), step
+        )
+        self._count(groups)
+        self._turns = self._refresher.pool
+        return {"refresh": cost}
+
+    def _groups(
+        self, turns: Sequence[Turn], n: int, temperature: float | dict[str, float], seed: int
+    ) -> list[Group]:
+        return sample_groups(
             self._sampler,
             turns,
             self._verifier,
             self._environments,
-            n=config.group,
-            temperature=self._draw_temperatures(keys, step),
-            seed=derive_seed(self._seed, "local_grpo", step),
-            max_tokens=config.max_tokens,
+            n=n,
+            temperature=temperature,
+            seed=seed,
+            max_tokens=self._config.max_tokens,
         )
+
+    def _sample(self, turns: Sequence[Turn], step: int) -> list[Group]:
+        """A group at each turn; every one counts for its pivot's temperature."""
+        config = self._config
+        heat = self._draw_temperatures([turn.id for turn in turns], step)
+        seed = derive_seed(self._seed, "local_grpo", step)
+        groups = self._groups(turns, config.group, heat, seed)
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         check_invalid_share(verdicts, config.invalid_limit, f"local_grpo, step {step}")
         self._count(groups)

@@ -95,6 +95,7 @@ def part_of(materials: Materials, name: str, domain: str) -> Materials:
     return replace(
         own,
         turns=[turn for turn in own.turns if turn.task.domain == domain],
+        candidates=[turn for turn in own.candidates if turn.task.domain == domain],
         tasks=[task for task in own.tasks if task.domain == domain],
         trajectories=[each for each in (*own.trajectories, *own.replay) if each.domain == domain],
         replay=[],
