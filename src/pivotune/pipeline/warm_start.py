@@ -24,7 +24,7 @@ def warm_start(run: Run) -> None:
     if not config.steps:
         return
     settings = (run.folder.settings("import"), recipe.model, config, recipe.candidates)
-    if not run.folder.begin("warm", (*settings, recipe.seed)):
+    if not run.folder.begin("warm", (*settings, recipe.thinking, recipe.seed)):
         return
     experts = warm_trajectories(run)
     if not experts:
@@ -33,7 +33,7 @@ def warm_start(run: Run) -> None:
             where=str(run.folder.path),
             fix="bring more traces, or raise warm_start.share",
         )
-    policy = load_policy(recipe.model_path)
+    policy = load_policy(recipe.model_path, thinking=recipe.thinking)
     if config.adapter_rank:
         policy.add_adapter(config.adapter_rank, derive_seed(recipe.seed, "warm adapter"))
     with run.watch.progress("warm start", config.steps, "steps") as advance:
