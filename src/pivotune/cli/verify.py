@@ -156,7 +156,11 @@ def _read_turns(path: Path, recipe: Recipe, limit: int, screen: Screen) -> list[
     """Turns of the traces that did not fail; at most `limit` of them, drawn by the seed."""
     traces = recipe.traces
     reader = read_trajectories(
-        path, dialect=traces.dialect or None, domain=traces.domain, tools=traces.tools or None
+        path,
+        dialect=traces.dialect or None,
+        domain=traces.domain,
+        tools=traces.tools or None,
+        merge=traces.merge_roles,
     )
     experts = [each for each in reader if is_expert(each, recipe.candidates)]
     for line in reader.report.lines():

@@ -11,6 +11,7 @@ from pivotune.core.errors import DataError
 from pivotune.core.types import Source, ToolSpec, Trajectory
 from pivotune.ingest.detect import detect_dialect, find_dialect
 from pivotune.ingest.files import BadRow, Row, find_files, read_rows
+from pivotune.ingest.merge import merge_roles
 from pivotune.ingest.messages import Draft, RefusalError
 from pivotune.ingest.report import FileReport, ImportReport
 from pivotune.ingest.split import count_turns
@@ -34,6 +35,7 @@ class TraceReader:
         tools: tuple[ToolSpec, ...] | None,
         domain: str,
         strict: bool,
+        merge: bool = False,
     ) -> None:
         self._files, self._skipped = find_files(paths)
         if not self._files:
@@ -44,6 +46,7 @@ class TraceReader:
         self._tools = tools
         self._domain = domain
         self._strict = strict
+        self._merge = merge
         self._seen: dict[bytes, int] = {}
         self.report = ImportReport()
 
@@ -73,7 +76,7 @@ class TraceReader:
         self.report.ignore_keys(draft.ignored)
         source = Source(str(path), row.number, name)
         for trajectory in trajectories:
-            yield self._admit(trajectory, source, where)
+            yield self._admit(self._merged(trajectory, where), source, where)
 
     def _convert_row(
         self, value: Any, draft: Draft, file: FileReport
@@ -92,6 +95,15 @@ class TraceReader:
             raise RefusalError(f"row that is not {name}", f"{type(error).__name__}: {error}") from (
                 error
             )
+
+    def _merged(self, trajectory: Trajectory, where: str) -> Trajectory:
+        if not self._merge:
+            return trajectory
+        merged, count = merge_roles(trajectory)
+        if count:
+            note = "message merged with the one before, of the same role"
+            self.report.note(note, where, trajectory.id, count)
+        return merged
 
     def _admit(self, trajectory: Trajectory, source: Source, where: str) -> Trajectory:
         report, file = self.report, self.report.files[-1]
@@ -124,12 +136,15 @@ def read_trajectories(
     tools: Sequence[ToolSpec] | PathLike | None = None,
     domain: str = "",
     strict: bool = False,
+    merge: bool = False,
 ) -> TraceReader:
     """Trajectories of files or folders, streamed, with a report.
 
     `dialect` overrides detection. `tools` replaces the tools of every row: specs, a JSON file of
     them, or "infer" for minimal schemas from the calls (reads the input twice). `strict` turns
-    the first refused row into a `DataError`. Raises `DataError` for a path that is not there.
+    the first refused row into a `DataError`. `merge` makes one message of several of one role in a
+    row, counted, for templates that demand alternating roles. Raises `DataError` for a path that
+    is not there.
     """
     chosen = [paths] if isinstance(paths, (str, Path)) else list(paths)
     files = [Path(path) for path in chosen]
@@ -144,7 +159,9 @@ def read_trajectories(
         specs = load_tools(Path(tools))
     else:
         specs = tuple(tools)
-    return TraceReader(files, dialect=dialect, tools=specs, domain=domain, strict=strict)
+    return TraceReader(
+        files, dialect=dialect, tools=specs, domain=domain, strict=strict, merge=merge
+    )
 
 
 def _stem(path: Path) -> str:

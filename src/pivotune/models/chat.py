@@ -222,7 +222,7 @@ class ChatFormat:
             f"the chat template refuses this conversation: {error}",
             where=f"message {index}",
             got=f"roles {', '.join(message.role for message in messages)}" if messages else "none",
-            fix="merge or drop messages at import, or use another template",
+            fix="traces.merge_roles=true where one role speaks twice, or another template",
         )
 
     def _align(

@@ -52,13 +52,15 @@ class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `path`: a file, a folder or a list of them, in any dialect. Empty: the domain's own expert
     plays `games` games of its training split, with `noise`. `tools`: a JSON file of tool schemas
-    for traces that carry none, or `infer` for minimal ones from the calls.
+    for traces that carry none, or `infer` for minimal ones from the calls. `merge_roles` makes one
+    message of several of one role in a row, for templates that demand alternating roles.
     """
 
     path: str | list[str] = ""
     domain: str = "household"
     dialect: str = ""
     tools: str = ""
+    merge_roles: bool = False
     games: int = 160
     noise: float = 0.0
     validation_share: float = 0.1

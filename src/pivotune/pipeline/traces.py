@@ -30,6 +30,7 @@ def import_traces(run: Run) -> None:
             traces.path,
             dialect=traces.dialect or None,
             tools=traces.tools or None,
+            merge=traces.merge_roles,
             domain=traces.domain,
         )
         write_records(run.folder.trajectories, _read(reader))
