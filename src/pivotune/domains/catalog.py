@@ -16,8 +16,13 @@ from pivotune.domains.household.expert import ExpertConfig
 from pivotune.domains.household.generator import TINY_GAMES, Split
 from pivotune.domains.household.progress import ProgressVerifier
 from pivotune.domains.household.traces import record
+from pivotune.domains.reasoning.gym import SPLITS as REASONING_SPLITS
+from pivotune.domains.reasoning.gym import ReasoningEnvironment, reasoning_tasks
 from pivotune.domains.skills.environment import SkillEnvironment
 from pivotune.domains.skills.suite import SKILLS, skill_tasks, task_item
+from pivotune.domains.tool_use.bfcl import SPLITS as BFCL_SPLITS
+from pivotune.domains.tool_use.bfcl import bfcl_tasks
+from pivotune.domains.tool_use.environment import BfclEnvironment, truth_trajectories
 
 TaskMaker = Callable[[str, int, int], tuple[Task, ...]]
 """(split, number, seed) -> that many different tasks; the same arguments, the same tasks."""
@@ -91,6 +96,19 @@ DOMAINS: dict[str, Domain] = {
         tasks=_skill_tasks,
         splits=("train", "eval"),
         expert=_skill_expert,
+    ),
+    "reasoning": Domain(
+        name="reasoning",
+        make_environment=lambda task: ReasoningEnvironment(),
+        tasks=reasoning_tasks,
+        splits=REASONING_SPLITS,
+    ),
+    "bfcl": Domain(
+        name="bfcl",
+        make_environment=lambda task: BfclEnvironment(),
+        tasks=bfcl_tasks,
+        splits=BFCL_SPLITS,
+        expert=lambda n, seed, noise: iter(truth_trajectories(n, seed)),
     ),
 }
 

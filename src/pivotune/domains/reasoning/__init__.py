@@ -1,0 +1,1 @@
+"""Reasoning problems with exact checkers: reasoning-gym (optional extra `reasoning`)."""

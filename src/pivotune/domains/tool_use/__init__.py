@@ -1,0 +1,1 @@
+"""Tool use over stateful services: BFCL v4's multi-turn tasks (optional extra `tools`)."""
