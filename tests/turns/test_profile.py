@@ -5,6 +5,7 @@ import pytest
 from pivotune.core.errors import StoreError, VerifierError
 from pivotune.core.types import Cost, Message, Task, ToolCall, ToolSpec, Turn, Verdict
 from pivotune.models.scripted import ScriptedSampler
+from pivotune.turns.adaptive import AdaptiveConfig
 from pivotune.turns.pivots import profile_stats
 from pivotune.turns.profile import ProfileConfig, profile_turns, repeatability, rescore
 
@@ -168,3 +169,20 @@ def test_rescoring_asks_again_and_stops_for_too_many_failures(tmp_path):
         rescore(first, {"a#0": turn("a")}, Equal("left"), None)
     with pytest.raises(StoreError, match="not among the trajectories"):
         rescore(first, {}, Equal(), None)
+
+
+def test_turns_that_their_first_samples_decide_are_sampled_no_further(tmp_path):
+    def play(messages, tools, row):
+        if messages[0].content == "easy":
+            return CALL % "right"
+        return script(messages, tools, row)
+
+    config = ProfileConfig(samples=8, adaptive=AdaptiveConfig(first=4, doubt=0.1))
+    turns = [turn("easy"), turn("open")]
+    easy, other = profile_turns(
+        ScriptedSampler(play), turns, Equal(), None, config, seed=1, path=tmp_path / "p.jsonl"
+    )
+    assert (len(easy.samples), easy.cost.rollout_turns) == (4, 4)
+    assert other.rewards == (1.0, 0.0, 0.0, 1.0) * 2
+    assert other.cost.rollout_turns == 8
+    assert other.cost.prompt_tokens == 2 * easy.cost.prompt_tokens  # asked twice

@@ -13,8 +13,10 @@ import msgspec
 
 from pivotune.core.errors import StoreError
 from pivotune.core.protocols import Sampler, Verifier
+from pivotune.core.seeds import derive_seed
 from pivotune.core.store import AppendLog, read_records
 from pivotune.core.types import Completion, Cost, Profile, Sample, Turn, Verdict
+from pivotune.turns.adaptive import AdaptiveConfig, is_decided
 from pivotune.turns.candidates import prefix_hash
 from pivotune.turns.rollout import (
     Group,
@@ -32,7 +34,8 @@ class ProfileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `turns` above 0 profiles that many randomly drawn candidates: a quick look. `again`: how often
     the verdicts of a turn whose rewards differ are asked for again (ours: 2), so that a verifier's
-    own chance is not taken for the policy's; 0: never.
+    own chance is not taken for the policy's; 0: never. `adaptive`: turns that their first samples
+    decide are sampled no further.
     """
 
     samples: int = 8
@@ -42,6 +45,7 @@ class ProfileConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     portion: int = 128
     invalid_limit: float = 0.05
     again: int = 2
+    adaptive: AdaptiveConfig | None = None
 
 
 UNREPEATABLE = "unrepeatable"
@@ -120,16 +124,7 @@ def _profile_portion(
     seed: int,
 ) -> list[Profile]:
     start = time.perf_counter()
-    groups = sample_groups(
-        sampler,
-        turns,
-        verifier,
-        environments,
-        n=config.samples,
-        temperature=config.temperature,
-        seed=seed,
-        max_tokens=config.max_tokens,
-    )
+    groups = _sample_portion(sampler, turns, verifier, environments, config, seed)
     repeats = [_ask_again(group, verifier, environments, config.again) for group in groups]
     experts = [judge(turn, [expert_completion(turn)], verifier, environments)[0] for turn in turns]
     seconds = (time.perf_counter() - start) / max(1, len(turns))
@@ -137,6 +132,53 @@ def _profile_portion(
         _as_profile(repeat, expert, sampler, verifier, config, seed, seconds)
         for repeat, expert in zip(repeats, experts, strict=True)
     ]
+
+
+def _sample_portion(
+    sampler: Sampler,
+    turns: Sequence[Turn],
+    verifier: Verifier,
+    environments: RestoredEnvironments | None,
+    config: ProfileConfig,
+    seed: int,
+) -> list[Group]:
+    """All samples of every turn; adaptive: the rest only where the first ones do not decide."""
+
+    def sample(some: Sequence[Turn], n: int, seed: int) -> list[Group]:
+        return sample_groups(
+            sampler,
+            some,
+            verifier,
+            environments,
+            n=n,
+            temperature=config.temperature,
+            seed=seed,
+            max_tokens=config.max_tokens,
+        )
+
+    adaptive = config.adaptive
+    if adaptive is None or adaptive.first >= config.samples:
+        return sample(turns, config.samples, seed)
+    groups = {group.turn.id: group for group in sample(turns, adaptive.first, seed)}
+    open_turns = [turn for turn in turns if _undecided(groups[turn.id], config.samples, adaptive)]
+    rest = config.samples - adaptive.first
+    for more in sample(open_turns, rest, derive_seed(seed, "more")):
+        found = groups[more.turn.id]
+        groups[more.turn.id] = Group(
+            found.turn,
+            found.completions + more.completions,
+            found.verdicts + more.verdicts,
+            found.cost + more.cost,
+        )
+    return [groups[turn.id] for turn in turns]
+
+
+def _undecided(group: Group, samples: int, adaptive: AdaptiveConfig) -> bool:
+    """Invalid verdicts decide nothing, and make the whole fewer."""
+    rewards = [each.reward for each in group.verdicts if each.reward is not None]
+    won = sum(reward >= adaptive.success_at for reward in rewards)
+    total = samples - len(group.verdicts) + len(rewards)
+    return not is_decided(won, len(rewards), total, adaptive)
 
 
 class _Repeat(NamedTuple):
