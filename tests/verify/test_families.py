@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pivotune.core.errors import RecipeError, VerifierError
-from pivotune.core.types import Completion, ParseOutcome, Turn, Verdict
+from pivotune.core.types import Completion, ParseOutcome, ToolSpec, Turn, Verdict
 from pivotune.verify import (
     VERIFIERS,
     AllOf,
@@ -103,6 +103,22 @@ def test_schema_of_calls() -> None:
     assert reward(SchemaVerifier(), expert, calls(("f", {})), spec) == 0.0
     assert reward(SchemaVerifier(), expert, calls(("g", {"x": 2})), spec) == 0.0
     assert reward(SchemaVerifier(), expert, say("x"), spec) == 0.0
+
+
+def test_schemas_are_not_looked_up_in_the_network(monkeypatch: Any) -> None:
+    """A reference to elsewhere, or to nothing, or round in a circle, gives no verdict."""
+    asked: list[Any] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *given, **_: asked.append(given))
+    made = calls(("f", {"x": 1}))
+    for schema in (
+        {"properties": {"x": {"$ref": "http://example.org/x.json"}}},
+        {"properties": {"x": {"$ref": "#/$defs/nothing"}}},
+        {"$ref": "#"},
+    ):
+        spec = ToolSpec("f", "", schema)
+        assert reward(safely(SchemaVerifier()), made, made, spec) is None
+        assert reward(ToolCallVerifier(), made, made, spec) == 1.0
+    assert asked == []
 
 
 def harness(*keystrokes: str, complete: bool = False, plan: str = "p") -> str:

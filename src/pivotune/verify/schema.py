@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 import msgspec
 from jsonschema.protocols import Validator
+from referencing import Registry
 
 from pivotune.core.errors import VerifierError
 from pivotune.core.json_text import JsonProblemError, parse_json
@@ -70,7 +71,8 @@ def _compile(schema: JsonObject) -> Validator:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise VerifierError(f"not a JSON schema: {error.message}", got=schema) from error
-    return kind(schema)
+    # With a registry of its own it looks nothing up in the network.
+    return kind(schema, registry=Registry())
 
 
 def _first_problem(validator: Validator, document: Any) -> str:
