@@ -1,5 +1,6 @@
 import pytest
 
+from pivotune.core.config import encode_config
 from pivotune.core.errors import RecipeError
 from pivotune.pipeline.recipe import Recipe, load_recipe
 
@@ -29,9 +30,8 @@ def test_a_recipe_that_cannot_be_meant_is_refused_by_key(tmp_path, text, message
 
 
 def test_a_recipe_survives_being_written_out(tmp_path):
-    import msgspec
 
     recipe = load_recipe(None, ["methods.rl={objective='local_grpo', learning_rate=0.1}"])
     path = tmp_path / "recipe.toml"
-    path.write_bytes(msgspec.toml.encode(recipe))
+    path.write_bytes(encode_config(recipe))
     assert load_recipe(path) == recipe

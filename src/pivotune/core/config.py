@@ -29,6 +29,17 @@ def load_config(kind: type[T], path: Path | None, overrides: Sequence[str] = ())
         raise RecipeError(str(error), where=where, fix="see the recipe page of the docs") from error
 
 
+def encode_config(config: msgspec.Struct) -> bytes:
+    """TOML that `load_config` reads back; a key without a value (None) is left out."""
+    return msgspec.toml.encode(_valued(msgspec.to_builtins(config)))
+
+
+def _valued(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _valued(each) for key, each in value.items() if each is not None}
+    return value
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 import pivotune
+from pivotune.core.config import encode_config
 from pivotune.core.estimate import Estimate
 from pivotune.core.store import read_json, read_records, write_atomic, write_json
 from pivotune.core.types import JsonObject
@@ -119,7 +120,7 @@ def _report_data(
         prices=costs.prices,
         tax=summary.tax,
         facts=tuple(_facts(run)),
-        recipe=msgspec.toml.encode(recipe).decode(),
+        recipe=encode_config(recipe).decode(),
     )
 
 

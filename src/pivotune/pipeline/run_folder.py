@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from pivotune.core.config import encode_config
 from pivotune.core.errors import RecipeError, StoreError
 from pivotune.core.store import read_json, write_atomic, write_json
 from pivotune.core.types import Cost, content_hash
@@ -74,7 +75,7 @@ class RunFolder:
         self.marks: dict[str, StageMark] = (
             read_json(self._marks_path, dict[str, StageMark]) if self._marks_path.exists() else {}
         )
-        write_atomic(path / "recipe.toml", msgspec.toml.encode(recipe))
+        write_atomic(path / "recipe.toml", encode_config(recipe))
 
     def begin(self, stage: str, settings: Any, *, cheap: bool = False) -> bool:
         """Whether the stage (or `stage/part`) still has work to do under these settings.
