@@ -104,6 +104,21 @@ def test_the_first_ratio_is_one_at_every_groups_own_temperature(tmp_path):
     assert len(json.loads((tmp_path / "last" / "state.json").read_text())["objective"]["ptgs"]) == 4
 
 
+def test_a_resumed_run_has_the_same_weights_and_tallies(tmp_path):
+    def run(folder, *steps):
+        for count in steps:
+            policy = small_policy()
+            how = TrainConfig(steps=count, learning_rate=1e-2, checkpoint_every=1)
+            settings = config(group=6, ptgs=PtgsConfig(tau=1.5))
+            train(policy, EpisodeGrpo(materials(policy), settings), how, folder)
+        state = json.loads((folder / "last" / "state.json").read_text())
+        return (folder / "last" / "weights.safetensors").read_bytes(), state["objective"]
+
+    whole, resumed = run(tmp_path / "a", 3), run(tmp_path / "b", 2, 3)
+    assert whole == resumed
+    assert len(whole[1]["ptgs"]) == 4
+
+
 @pytest.mark.slow
 def test_episode_grpo_learns_the_game(tmp_path):
     policy = small_policy()

@@ -10,7 +10,7 @@ from pivotune.core.protocols import SamplerAbilities, TokenScores
 from pivotune.core.types import Message
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.models.trees import Segment, TokenTree, context_signal, path_ids
-from pivotune.train.episodes import Rollouts, all_rows
+from pivotune.train.episodes import Rollouts, all_rows, row_trees
 from pivotune.train.losses import FlatTokens, LossConfig, micro_batch_loss
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo, EpisodeGrpoConfig
 from pivotune.train.objectives.pivot_opd import PivotOpd, PivotOpdConfig, assert_no_hint
@@ -19,6 +19,7 @@ from pivotune.turns.hints import ACTION_HINT, leaks, with_action_hint
 from pivotune.turns.mistakes import OracleTeacher
 from pivotune.turns.recovery import RecoveryConfig, sample_recoveries
 from pivotune.turns.rollout import contexts
+from pivotune.turns.sampling import PtgsConfig
 from train.playground import SMALL, ByteGame, materials, same_trees, untrained
 
 OFF = {"w_prev": 0.0, "w_traj": 0.0, "w_rec": 0.0}
@@ -92,6 +93,27 @@ def test_the_preventive_term_is_the_log_ratio_of_hinted_to_plain():
     assert set(shaped.phases) == {"detect", "distil"}
     assert shaped.phases["detect"].environment_steps > 0
     assert shaped.phases["distil"].prompt_tokens > 0
+
+
+def test_with_ptgs_terms_are_at_the_reference_temperature_and_rows_at_their_own():
+    objective = pivot_opd(w_prev=1.0, ptgs=PtgsConfig(tau=1.5))
+    played = objective.rollouts.play(0)
+    assert len({group.temperature for group in played}) == len(played)
+    shaped = objective.shape(played, 0)
+    row, turn = next(
+        (row, turn)
+        for row in shaped.rows
+        for turn in marks_by_hand(row.episode)
+        if row.group.temperature != 1.0
+    )
+    state, said = contexts(row.episode)[turn], row.episode.turns[turn].completion
+    gap = logprobs(with_action_hint(state, GOLD), said.token_ids)
+    gap -= logprobs(state, said.token_ids)
+    found = row.signals[turn].advantages
+    np.testing.assert_allclose(found, row.advantage + gap, atol=3e-5)
+    (tree,) = [tree for tree in row_trees([row], "turn") if f"turn {turn}" in tree.id][:1]
+    temperatures = {s.signal.temperature for s in tree.segments if s.signal.live.any()}
+    assert temperatures == {row.group.temperature}
 
 
 def test_the_lesson_reaches_every_turn():

@@ -1,7 +1,9 @@
 """Every method of the recipe, trained from the same base on the same traces."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -149,7 +151,7 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         sampler=sampler,
         turns=run.turns(pivots),
         candidates=(
-            run.turns(each.turn_id for each in profiles) if "refresh" in method.settings else ()
+            run.turns(each.turn_id for each in profiles) if _refreshes(method.settings) else ()
         ),
         trajectories=experts,
         replay=_replay(recipe),
@@ -163,6 +165,12 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         steps=method.steps,
         load=load_objective,
     )
+
+
+def _refreshes(settings: Mapping[str, Any]) -> bool:
+    """Whether a method, or one that it mixes, chooses its pivots anew."""
+    sources = settings.get("sources", {}).values()
+    return "refresh" in settings or any(_refreshes(each.get("settings", {})) for each in sources)
 
 
 def _replay(recipe: Recipe) -> list[Trajectory]:
