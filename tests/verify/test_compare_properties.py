@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pivotune.core.types import ToolSpec
-from pivotune.verify import ToolCallVerifier
-from verify.helpers import calls, reward
+from pivotune.verify import ToolCallVerifier, selftest
+from verify.helpers import calls, reward, turn
 
 VERIFIER = ToolCallVerifier()
 KEYS = ["a", "b", "c", "née", "k_1"]
@@ -354,6 +354,38 @@ def test_respelling_is_accepted_often(data: st.DataObject) -> None:
 @given(st.data())
 def test_another_value_is_rejected_often(data: st.DataObject) -> None:
     check_change(data)
+
+
+KEYWORDS = [
+    *("type", "properties", "required", "items", "prefixItems", "additionalProperties"),
+    *("anyOf", "oneOf", "allOf", "enum", "const", "default", "format", "uniqueItems", "$ref", "x"),
+]
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["string", "object", "array", "number", "#", "#/x", "date", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@few
+@given(
+    st.dictionaries(st.sampled_from(KEYWORDS), ODD, max_size=5),
+    st.dictionaries(st.sampled_from(["x", "type"]), ODD, max_size=2),
+)
+def test_keywords_with_values_that_make_no_sense(
+    schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Traces hold such schemas: there is a verdict, and a selftest, and no crash."""
+    spec, made = ToolSpec("f", "", schema), calls(("f", arguments))
+    assert reward(VERIFIER, made, made, spec) in (0.0, 1.0)
+    report = selftest([turn(made, spec)], VERIFIER, repeats=1)
+    assert report.invalid == 0
 
 
 JSON = st.recursive(

@@ -7,7 +7,7 @@ The rules are those of the docs' verifier page, numbered there.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -354,22 +354,28 @@ def _read_container(text: str) -> Any:
 
 def _resolve(schema: Any, root: JsonObject) -> JsonObject:
     """Follow local references and merge `allOf`; what cannot be followed says nothing."""
+    sound = _sound(schema)
     for _ in range(_MAX_REFERENCES):
-        if not isinstance(schema, dict):
-            return {}
-        reference = schema.get("$ref")
-        if not isinstance(reference, str):
+        reference = sound.get("$ref")
+        if reference is None:
             break
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        schema = _merge([_find(reference, root), beside])
+        beside = {key: value for key, value in sound.items() if key != "$ref"}
+        sound = _merge([_sound(_find(reference, root)), beside])
     else:
         return {}
-    parts = schema.get("allOf")
-    if not isinstance(parts, list):
-        return dict(schema)
-    beside = {key: value for key, value in schema.items() if key != "allOf"}
-    found = [_find(p["$ref"], root) if "$ref" in p else p for p in parts if isinstance(p, dict)]
+    parts = [_sound(part) for part in sound.get("allOf", ())]
+    if not parts:
+        return sound
+    beside = {key: value for key, value in sound.items() if key != "allOf"}
+    found = [_sound(_find(p["$ref"], root)) if "$ref" in p else p for p in parts]
     return _merge([*(part for part in found if "allOf" not in part), beside])
+
+
+def _sound(schema: Any) -> JsonObject:
+    """The keywords whose values are of the kind that they must be; others say nothing."""
+    if not isinstance(schema, dict):
+        return {}
+    return {k: v for k, v in schema.items() if k not in _KEYWORDS or _KEYWORDS[k](v)}
 
 
 def _find(reference: str, root: JsonObject) -> JsonObject:
@@ -427,5 +433,26 @@ def _brief(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+_KEYWORDS: dict[str, Callable[[Any], bool]] = {
+    "type": lambda value: isinstance(value, str) or _is_texts(value),
+    "required": _is_texts,
+    "properties": lambda value: isinstance(value, dict),
+    "enum": _is_list,
+    "anyOf": _is_list,
+    "oneOf": _is_list,
+    "allOf": _is_list,
+    "prefixItems": _is_list,
+    "format": lambda value: isinstance(value, str),
+    "$ref": lambda value: isinstance(value, str),
+}
 
 UNTYPED = Comparator({}, {}, "value", {})

@@ -89,6 +89,11 @@ def _properties(turn: Turn, call: ToolCall) -> JsonObject:
     return properties if isinstance(properties, dict) else {}
 
 
+def _required(spec: ToolSpec | None) -> list[str]:
+    names = spec.parameters.get("required") if spec else None
+    return names if isinstance(names, list) else []
+
+
 def _edit_first(
     turn: Turn, change: Callable[[JsonObject, JsonObject, list[str]], JsonObject | None]
 ) -> Message | None:
@@ -98,8 +103,7 @@ def _edit_first(
     """
     for position, call in enumerate(turn.expert.tool_calls):
         spec = _spec(turn, call)
-        required = list(spec.parameters.get("required") or ()) if spec else []
-        arguments = change(call.arguments or {}, _properties(turn, call), required)
+        arguments = change(call.arguments or {}, _properties(turn, call), _required(spec))
         if arguments is not None:
             calls = list(turn.expert.tool_calls)
             calls[position] = _with_arguments(call, arguments)
@@ -215,7 +219,7 @@ def value(turn: Turn) -> Message | None:
         if isinstance(old, bool):
             return not old
         if isinstance(old, (int, float)):
-            return old + 1
+            return -old if abs(old) > _EXACT else old + 1
         return f"{old}x" if isinstance(old, str) else None
 
     return _edit_leaf(turn, change)
