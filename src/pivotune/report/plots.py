@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from pivotune.core.estimate import Estimate
 from pivotune.report.data import MethodCurves
@@ -145,6 +145,7 @@ def plot_means(figures: TurnFigures, samples: int) -> Markup:
         axes.bar(centres, figures.chosen_histogram, width, color=ACCENT, label="pivots")
         axes.set_xlabel(f"mean reward of {samples} samples (0 = never accepted, 1 = always)")
         axes.set_ylabel("turns")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlim(0, 1)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=_STEPS))
         axes.grid(axis="x", visible=False)
