@@ -277,6 +277,7 @@ def grpo(policy, verifier, **config):
     materials = Materials(
         sampler=TorchSampler(policy),
         turns=[turn(f"t{i}", text=f"question {i}") for i in range(6)],
+        solved=[turn(f"s{i}", text=f"solved {i}") for i in range(4)],
         verifier=verifier,
         seed=3,
     )
@@ -314,6 +315,27 @@ def test_steps_draw_new_samples_and_repeat_exactly():
 def test_too_many_invalid_verdicts_stop_the_step():
     with pytest.raises(VerifierError, match="24 of 24 verdicts are invalid"):
         grpo(small_policy(), EvenByte(lambda completion: None)).collect(0)
+
+
+def test_solved_turns_are_guarded():
+    alone = grpo(small_policy(), EvenByte()).collect(0)
+    guarded = grpo(small_policy(), EvenByte(), guard=3).collect(0)
+    assert [t.id for t in guarded.trees][: len(alone.trees)] == [t.id for t in alone.trees]
+    assert {t.id for t in guarded.trees[len(alone.trees) :]} <= {"s0", "s1", "s2", "s3"}
+    assert len(guarded.trees) > len(alone.trees)
+    assert guarded.cost.rollout_turns == alone.cost.rollout_turns + 3 * 6
+    # What is watched of the pivots does not change.
+    watched = dict(guarded.metrics)
+    assert 0 < watched.pop("guard_reward_mean") < 1
+    assert watched == alone.metrics
+
+
+def test_a_guard_needs_solved_turns():
+    materials = Materials(
+        sampler=TorchSampler(small_policy()), turns=[turn("t")], verifier=EvenByte()
+    )
+    with pytest.raises(RecipeError, match="turns that the base solves"):
+        LocalGrpo(materials, LocalGrpoConfig(guard=2))
 
 
 def test_greedy_groups_are_refused():

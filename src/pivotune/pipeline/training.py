@@ -31,6 +31,7 @@ from pivotune.train.losses import LossConfig
 from pivotune.train.objective import Materials, Objective
 from pivotune.train.objectives import load_objective
 from pivotune.train.trainer import Metrics, TrainConfig, Validation, train
+from pivotune.turns.pivots import solved_turns
 from pivotune.turns.rollout import EpisodeLimits
 
 REPLAY_ITEMS = 2000
@@ -150,6 +151,9 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         chat=policy.chat,
         sampler=sampler,
         turns=run.turns(pivots),
+        solved=(
+            run.turns(solved_turns(profiles, recipe.select)) if "guard" in method.settings else ()
+        ),
         candidates=(
             run.turns(each.turn_id for each in profiles) if _refreshes(method.settings) else ()
         ),

@@ -66,18 +66,20 @@ class Stateless:
 class Materials:
     """What a run has to train from; a method takes what it needs.
 
-    `turns` are the pivots (or whatever turns are trained on), `candidates` all that pivots may
-    be chosen from anew, `trajectories` the expert's,
-    `replay` those of other work to be mixed in. `draw` gives ready trees for a step. `tasks` are
-    played from the start in environments from `make_environment`. `teacher` is another policy to
-    learn from, `teacher_chat` its chat format where it is known. `steps` is the length of the
-    run, for what changes along it. `load` finds a method by name, for one that mixes several.
+    `turns` are the pivots (or whatever turns are trained on), `solved` those that the base mostly
+    solves already, `candidates` all that pivots may be chosen from anew, `trajectories` the
+    expert's, `replay` those of other work to be mixed in. `draw` gives ready trees for a step.
+    `tasks` are played from the start in environments from `make_environment`. `teacher` is another
+    policy to learn from, `teacher_chat` its chat format where it is known. `steps` is the length
+    of the run, for what changes along it. `load` finds a method by name, for one that mixes
+    several.
     """
 
     seed: int = 0
     chat: ChatFormat | None = None
     sampler: Sampler | None = None
     turns: Sequence[Turn] = ()
+    solved: Sequence[Turn] = ()
     candidates: Sequence[Turn] = ()
     trajectories: Sequence[Trajectory] = ()
     replay: Sequence[Trajectory] = ()

@@ -121,6 +121,12 @@ def select_pivots(profiles: Sequence[Profile], config: SelectConfig, seed: int) 
     return Selection(tuple(chosen), counts)
 
 
+def solved_turns(profiles: Iterable[Profile], config: SelectConfig) -> list[str]:
+    """Ids of the turns that are too easy for `adv`: the mean is `mean_below` or more."""
+    stats = ((each.turn_id, profile_stats(each)) for each in profiles)
+    return [name for name, found in stats if found and found.mean >= config.mean_below]
+
+
 def mean_histogram(profiles: Iterable[Profile], bins: int = 8) -> list[int]:
     """Counts of profile means in `bins` equal bins over [0, 1]; 1 falls into the last."""
     means = [stats.mean for stats in map(profile_stats, profiles) if stats is not None]

@@ -57,6 +57,9 @@ class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Put pivots whose prompts extend one another into one tree."""
     invalid_limit: float = 0.05
     """Largest share of invalid verdicts of a step."""
+    guard: int = 0
+    """Turns a step that the profile found mostly accepted, sampled beside the pivots (ours): their
+    groups are live only where the policy begins to fail, and then pull it back."""
     refill: int = 0
     """Rounds in which groups whose rewards are all equal are replaced by groups at other pivots."""
     refresh: RefreshConfig | None = None
@@ -74,6 +77,9 @@ class LocalGrpo:
         self._sampler = required(materials.sampler, "a sampler", "local_grpo")
         self._verifier = required(materials.verifier, "a verifier", "local_grpo")
         self._turns = required(materials.turns, "pivots", "local_grpo")
+        if config.guard:
+            required(materials.solved, "turns that the base solves (guard)", "local_grpo")
+        self._solved = materials.solved
         self._environments = materials.environments
         self._seed = materials.seed
         self._config = config
@@ -129,17 +135,27 @@ class LocalGrpo:
             more = self._sample(others, step)
             groups += more
             advantages += [action_advantages(group, config) for group in more]
+        metrics = {**group_metrics(groups, advantages), "pool": float(len(self._turns))}
+        if self._refresher is not None:
+            self._refresher.note(metrics["live_share"], metrics["reward_mean"])
+        if config.guard:
+            guarded = self._sample_guard(step)
+            metrics["guard_reward_mean"] = group_metrics(guarded, [])["reward_mean"]
+            groups += guarded
+            advantages += [action_advantages(group, config) for group in guarded]
         trees = [
             group_tree(group, found)
             for group, found in zip(groups, advantages, strict=True)
             if found.live
         ]
         cost = sum((group.cost for group in groups), Cost())
-        metrics = {**group_metrics(groups, advantages), "pool": float(len(self._turns))}
-        if self._refresher is not None:
-            self._refresher.note(metrics["live_share"], metrics["reward_mean"])
         merged = merge_trunks(trees) if config.share_trunks else trees
         return Collected(merged, metrics, cost, phases)
+
+    def _sample_guard(self, step: int) -> list[Group]:
+        count = self._config.guard
+        turns = draw_batch(self._solved, count, seed=self._seed, name="guard", step=step)
+        return self._sample(list({turn.id: turn for turn in turns}.values()), step)
 
     def _refresh(self, step: int) -> dict[str, Cost]:
         """Choose the pivots anew where it is time; what that cost."""
@@ -239,7 +255,7 @@ def group_metrics(
         "reward_std": float(values.std()) if len(values) else 0.0,
         "group_std_mean": float(np.mean([float(np.std(row)) for row in rewards if row] or [0.0])),
         "groups": len(groups),
-        "live_share": float(np.mean([each.live for each in advantages])),
+        "live_share": float(np.mean([each.live for each in advantages] or [False])),
         "invalid": float(sum(v.invalid for group in groups for v in group.verdicts)),
         "malformed_share": float(np.mean([each.outcome in _MALFORMED for each in completions])),
         "action_tokens_mean": float(lengths.mean()),
