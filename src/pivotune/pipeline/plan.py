@@ -259,4 +259,5 @@ def _evaluation_samples(recipe: Recipe, drawn: Sequence[Turn]) -> float:
     settings = recipe.evaluate
     turns = min(settings.max_turns, 4 * float(np.mean([turn.index + 1 for turn in drawn])))
     policies = 1 + len(recipe.methods)
-    return policies * (settings.episodes * turns + settings.items)
+    episodes = settings.episodes + recipe.tax.tasks * recipe.tax.rollouts
+    return policies * (episodes * turns + settings.items)
