@@ -1,4 +1,8 @@
+import math
+
+import msgspec
 import pytest
+import torch
 
 from pivotune.core.errors import VerifierError
 from pivotune.core.store import read_records, write_records
@@ -9,11 +13,15 @@ from pivotune.evaluate.recovery import (
     MistakeState,
     Replay,
     find_mistakes,
+    gold_probability,
     replay_states,
     score_recovery,
+    vary_state,
 )
+from pivotune.models.sampler import TorchSampler
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.turns.rollout import EpisodeLimits
+from tiny_models import tiny_policy
 
 LIMITS = EpisodeLimits(max_turns=30, max_tokens=64)
 TASKS = [generated_task(seed, "train", TINY_GAMES) for seed in range(12)]
@@ -126,3 +134,44 @@ def test_the_rate_is_a_mean_over_states_and_failures_are_no_losses(mistakes):
     with pytest.raises(VerifierError, match="1 of 6 replays failed"):
         score_recovery([a, b], played)
     assert score_recovery([a], []).rate.value is None
+
+
+def test_a_diagnosis_begins_before_the_mistake_or_after_help(mistakes):
+    for state in mistakes.states:
+        before = vary_state(state, "resample", make)
+        assert before.history == state.history[:-2]
+        assert before.turns_left == state.turns_left + 1
+        assert before.remaining < state.remaining
+        right = vary_state(state, "correct", make)
+        assert right.history[:-2] == before.history
+        assert right.history[-2] == state.gold
+        assert (right.remaining, right.turns_left) == (before.remaining - 1, state.turns_left)
+        helped = vary_state(state, "assist", make)
+        assert helped.history[: len(state.history)] == state.history
+        assert helped.remaining == state.remaining - 2
+        assert len({state.id, before.id, right.id, helped.id}) == 4
+    varied = [vary_state(state, "correct", make) for state in mistakes.states]
+    found = replay_states(
+        ScriptedSampler(best), varied, make, replays=1, temperature=1.0, seed=0, limits=LIMITS
+    )
+    assert score_recovery(varied, found).rate.value == 1.0
+
+
+def test_a_game_that_help_ends_is_no_state(mistakes):
+    state = msgspec.structs.replace(mistakes.states[0], turns_left=1)
+    assert vary_state(state, "assist", make) is None
+
+
+def test_probability_of_the_gold_action_by_a_plain_forward_pass(mistakes):
+    policy = tiny_policy(max_position_embeddings=8192)
+    states = mistakes.states[:2]
+    found = gold_probability(TorchSampler(policy), policy.chat, states)
+    expected = []
+    for state in states:
+        prompt, action = policy.chat.render_action(state.history[:-2], state.tools, state.gold)
+        with torch.no_grad():
+            rows = policy.model(torch.tensor([[*prompt, *action]])).logits[0].log_softmax(-1)
+        each = [float(rows[len(prompt) + i - 1, token]) for i, token in enumerate(action)]
+        expected.append(math.exp(sum(each)))
+    assert found == pytest.approx(sum(expected) / 2, rel=1e-3)
+    assert gold_probability(TorchSampler(policy), policy.chat, []) is None

@@ -11,17 +11,24 @@ Replays go on from the recorded history with the turns that the episode had left
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Literal, Self
 
 import msgspec
 import numpy as np
 
 from pivotune.core.errors import DataError, VerifierError
 from pivotune.core.estimate import Estimate
-from pivotune.core.protocols import Environment, OracleView, Sampler, StepResult
+from pivotune.core.protocols import (
+    Environment,
+    OracleView,
+    Sampler,
+    ScoreRequest,
+    StepResult,
+)
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Cost, Episode, Message, Task, ToolSpec, Turn
 from pivotune.evaluate.intervals import bootstrap_estimate, resample_tasks
+from pivotune.models.chat import ChatFormat
 from pivotune.turns.mistakes import Mark, ReplayDiffersError, oracle_marks, replayed
 from pivotune.turns.rollout import (
     EpisodeLimits,
@@ -190,6 +197,63 @@ def _remaining(view: OracleView | None) -> int | None:
     return None if view is None else view.remaining
 
 
+Variant = Literal["resample", "correct", "assist"]
+"""Where a diagnosis begins: before the mistake; after the gold action in its place; after the
+mistake and two turns of the oracle behind it."""
+
+
+def vary_state(
+    state: MistakeState, variant: Variant, make_environment: MakeEnvironment
+) -> MistakeState | None:
+    """The same episode from another point; None where the game is over there."""
+    environment = make_environment(state.task)
+    mistaken = max(i for i, each in enumerate(state.history) if each.role == "assistant")
+    history = state.history if variant == "assist" else state.history[:mistaken]
+    environment.restore(_turn(msgspec.structs.replace(state, history=history)))
+    left = state.turns_left if variant == "assist" else state.turns_left + 1
+    for _ in range({"resample": 0, "correct": 1, "assist": 2}[variant]):
+        view = environment.oracle()
+        if view is None or view.action is None:
+            return None
+        result = environment.step(view.action)
+        history, left = (*history, view.action, *result.replies), left - 1
+        if result.done:
+            return None
+    remaining = _remaining(environment.oracle())
+    if remaining is None or left < 1:
+        return None
+    return msgspec.structs.replace(
+        state, id=f"{state.id} {variant}", history=history, remaining=remaining, turns_left=left
+    )
+
+
+def gold_probability(
+    sampler: Sampler, chat: ChatFormat, states: Sequence[MistakeState]
+) -> float | None:
+    """Mean probability of the oracle's whole action where the base made its mistakes."""
+    requests = []
+    for state in states:
+        mistaken = max(i for i, each in enumerate(state.history) if each.role == "assistant")
+        before = state.history[:mistaken]
+        _, action = chat.render_action(before, state.tools, state.gold)
+        requests.append(ScoreRequest(before, state.tools, tuple(action)))
+    found = [float(np.exp(sum(each.logprobs))) for each in sampler.score(requests)]
+    return float(np.mean(found)) if found else None
+
+
+def _turn(state: MistakeState) -> Turn:
+    """The state in the form that environments restore."""
+    return Turn(
+        id=state.id,
+        trajectory_id=state.id,
+        task=state.task,
+        index=state.turn + 1,
+        state=state.history,
+        tools=state.tools,
+        expert=state.gold,
+    )
+
+
 class _Resumed:
     """An environment whose episode begins at a recorded state."""
 
@@ -202,20 +266,9 @@ class _Resumed:
         return self._inner.tools
 
     def reset(self, task: Task) -> tuple[Message, ...]:
-        state = self._state
-        self._inner.restore(
-            Turn(
-                id=state.id,
-                trajectory_id=state.id,
-                task=state.task,
-                index=state.turn + 1,
-                state=state.history,
-                tools=state.tools,
-                expert=state.gold,
-            )
-        )
+        self._inner.restore(_turn(self._state))
         self._turns = 0
-        return state.history
+        return self._state.history
 
     def step(self, action: Message) -> StepResult:
         self._turns += 1

@@ -119,11 +119,14 @@ class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Replays from states just after the base's pivotal mistakes, by base and methods.
 
     `states` 0: not measured (published: 72, 8 replays each). The games are of
-    `evaluate.in_domain`, whose domain must have an oracle.
+    `evaluate.in_domain`, whose domain must have an oracle. `diagnosis`: the base also begins
+    before each mistake, after the oracle's action in its place, and after two oracle turns
+    behind it.
     """
 
     states: int = 0
     replays: int = 8
+    diagnosis: bool = False
 
 
 def _default_methods() -> dict[str, Method]:

@@ -1,11 +1,12 @@
 """Can the policies of a run recover from the base's pivotal mistakes?
 
-Out: `recovery/states.jsonl` (the same for all), `recovery/POLICY.jsonl` (one record a replay) and
-`recovery/scores.json`. Nothing is played where the recipe asks for no states.
+Out: `recovery/states.jsonl` (the same for all), `recovery/replays/POLICY.jsonl` (one record a
+replay) and `recovery/scores.json`. Nothing is played where the recipe asks for no states.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,27 +19,37 @@ from pivotune.evaluate.recovery import (
     MistakeState,
     RecoveryScore,
     Replay,
+    Variant,
     find_mistakes,
+    gold_probability,
     replay_states,
     score_recovery,
+    vary_state,
 )
 from pivotune.pipeline.evaluation import policies
-from pivotune.pipeline.policies import base_settings, open_base, open_policy, open_sampler
+from pivotune.pipeline.policies import BASE, base_settings, open_base, open_policy, open_sampler
 from pivotune.pipeline.run import Run
 from pivotune.turns.rollout import EpisodeLimits
 
 _TASKS_PER_STATE = 8
+VARIANTS: tuple[Variant, ...] = ("resample", "correct", "assist")
 
 
 class RecoveryResult(msgspec.Struct, frozen=True):
-    """What the base's episodes were like, and how each policy recovers."""
+    """What the base's episodes were like, and how each policy recovers.
+
+    `gold` is the mean probability of the oracle's action where the base made its mistakes, by
+    policy. `diagnosis` is how the base does from before its mistakes, or with help.
+    """
 
     episodes: int
     won: int
     failed_with_mistake: float | None
     first_turns: tuple[int, ...]
     left_out: dict[str, int]
-    scores: dict[str, RecoveryScore]
+    scores: dict[str, RecoveryScore] = {}
+    gold: dict[str, float | None] = {}
+    diagnosis: dict[str, RecoveryScore] = {}
 
 
 def measure_recovery(run: Run) -> None:
@@ -53,20 +64,32 @@ def measure_recovery(run: Run) -> None:
         recipe.profile.max_tokens,
         recipe.seed,
     )
-    if run.folder.begin("recovery/states", settings):
-        run.folder.finish("recovery/states", _find_states(run))
+    if run.folder.begin("recovery", settings):
+        run.folder.finish("recovery", _find_states(run))
     states = list(read_records(run.folder.recovery / "states.jsonl", MistakeState))
-    scores: dict[str, RecoveryScore] = {}
+    result = read_json(run.folder.recovery / "states.json", RecoveryResult)
     for name, checkpoint in policies(run).items():
         upstream = () if checkpoint is None else run.folder.settings(f"train/{name}")
-        if run.folder.begin(f"recovery/{name}", (upstream, settings)):
-            replays = _replay(run, name, checkpoint, states)
-            run.folder.finish(f"recovery/{name}", sum((each.cost for each in replays), Cost()))
-        played = list(read_records(run.folder.recovery / f"{name}.jsonl", Replay))
-        scores[name] = score_recovery(states, played)
-        run.watch.say(f"{name}: {describe(scores[name])}")
-    found = read_json(run.folder.recovery / "states.json", RecoveryResult)
-    write_json(run.folder.recovery / "scores.json", msgspec.structs.replace(found, scores=scores))
+        result.scores[name] = _score(run, name, checkpoint, states, (upstream, settings))
+        result.gold[name] = _gold(run, name, checkpoint, states)
+    for variant in VARIANTS if recipe.recovery.diagnosis else ():
+        varied = [vary_state(state, variant, make_environment) for state in states]
+        begun = [state for state in varied if state is not None]
+        result.diagnosis[variant] = _score(run, f"{BASE} {variant}", None, begun, settings)
+    write_json(run.folder.recovery / "scores.json", result)
+
+
+def _score(
+    run: Run, name: str, checkpoint: Path | None, states: Sequence[MistakeState], settings: Any
+) -> RecoveryScore:
+    """Replay what has not been replayed, and score it."""
+    if run.folder.begin(f"recovery/{name}", settings):
+        replays = _replay(run, name, checkpoint, states)
+        run.folder.finish(f"recovery/{name}", sum((each.cost for each in replays), Cost()))
+    played = list(read_records(run.folder.recovery / "replays" / f"{name}.jsonl", Replay))
+    score = score_recovery(states, played)
+    run.watch.say(f"{name}: {describe(score)}")
+    return score
 
 
 def _replay(
@@ -74,10 +97,12 @@ def _replay(
 ) -> list[Replay]:
     """What a policy's log does not hold yet; all its replays."""
     recipe = run.recipe
-    path = run.folder.recovery / f"{name}.jsonl"
+    path = run.folder.recovery / "replays" / f"{name}.jsonl"
     done = list(read_records(path, Replay)) if path.exists() else []
     total = len(states) * recipe.recovery.replays
     title = f"{name}: recovery from {len(states)} mistakes"
+    path.parent.mkdir(exist_ok=True)
+    sampler = open_sampler(open_policy(run, checkpoint))
     with run.watch.progress(title, total, "replays") as advance, AppendLog(path) as log:
         advance(len(done))
 
@@ -86,7 +111,7 @@ def _replay(
             advance(1)
 
         return replay_states(
-            open_sampler(open_policy(run, checkpoint)),
+            sampler,
             states,
             make_environment,
             replays=recipe.recovery.replays,
@@ -96,6 +121,19 @@ def _replay(
             done={(each.state, each.repeat): each for each in done},
             on_done=record,
         )
+
+
+def _gold(
+    run: Run, name: str, checkpoint: Path | None, states: Sequence[MistakeState]
+) -> float | None:
+    """The probability of the oracle's actions, kept once it is known."""
+    path = run.folder.recovery / "gold" / f"{name}.json"
+    if not path.exists():
+        policy = open_policy(run, checkpoint)
+        found = gold_probability(open_sampler(policy), policy.chat, states)
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, {"gold": found})
+    return read_json(path, dict[str, float | None])["gold"]
 
 
 def describe(score: RecoveryScore) -> str:
@@ -149,7 +187,6 @@ def _find_states(run: Run) -> Cost:
         found.failed_with_mistake,
         found.first_turns,
         found.left_out,
-        {},
     )
     write_json(folder / "states.json", result)
     return found.cost
