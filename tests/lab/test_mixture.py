@@ -25,7 +25,7 @@ from pivotune.lab.rendering import Hint, conversation_tree
 from pivotune.models.chat import ChatFormat
 from pivotune.models.trees import path_ids
 
-CONFIG = MixtureConfig(games=2, hints=2, judge_every=2, items=2)
+CONFIG = MixtureConfig(games=2, hints=2, judge_every=2, items=2, echo_steps=0, unsure_from=10)
 CERTAIN = msgspec.convert(dict.fromkeys(Doubts.__struct_fields__, 0.0), Doubts)
 
 
@@ -58,13 +58,14 @@ def test_a_step_holds_what_its_config_says() -> None:
 
 def skill_of(question: Message) -> str:
     starts = {
-        "compute": "arithmetic",
         "sort": "sorting",
         "word,": "strings",
         "list,": "lists",
         "copy,": "copying",
         "count": "counting",
     }
+    if question.content.endswith("="):
+        return "arithmetic"
     found = [skill for start, skill in starts.items() if question.content.startswith(start)]
     return found[0] if found else "logic" if " is " in question.content[:20] else "calendar"
 
@@ -170,6 +171,51 @@ def test_doubts_belong_to_their_moments() -> None:
         text = played.messages[1].content.rpartition("Your task is to: ")[2]
         treated = any(word in text for word in ("clean", "heat", "hot", "cool"))
         assert any(played.meta["mistakes"]) == treated
+
+
+def test_some_mistakes_say_the_last_command_again() -> None:
+    repeats = 0
+    for game in range(20):
+        played = play_unsurely(generated_task(game, "train", TINY_GAMES), Doubts(), SHOWN, 0)
+        said = [each.tool_calls for each in played.messages if each.role == "assistant"]
+        for i, mistake in enumerate(played.meta["mistakes"]):
+            if mistake == "repeat":
+                assert said[i] == said[i - 1]
+                repeats += 1
+    assert repeats > 5
+
+
+def test_mistakes_weigh_little_until_the_end() -> None:
+    config = msgspec.structs.replace(CONFIG, mistake_weight=0.25, unsure_from=4)
+    for step, weight in ((3, 0.25), (4, 1.0)):
+        for each in draw_conversations(config, step):
+            if each.source == "household":
+                actions = sum(message.role == "assistant" for message in each.messages)
+                assert len(each.action_weights) == actions
+                assert set(each.action_weights) <= {weight, 1.0}
+    assert 0.25 in each_weights(config, 3)
+
+
+def each_weights(config: MixtureConfig, step: int) -> list[float]:
+    return [weight for each in draw_conversations(config, step) for weight in each.action_weights]
+
+
+def test_an_action_has_its_own_weight(chat: ChatFormat) -> None:
+    messages = (
+        Message("user", "a"),
+        Message("assistant", "b"),
+        Message("user", "c"),
+        Message("assistant", "d"),
+    )
+    (trunk,) = conversation_tree(chat, "x", messages, (), action_weights=[0.5, 1.0]).segments
+    tokens = [chat.tokenizer.decode([i]) for i in trunk.ids]
+    weights = list(zip(tokens, trunk.signal.ce_weights.tolist(), strict=True))
+    assert [pair for pair in weights if pair[1]] == [
+        ("b", 0.5),
+        ("<|end|>", 0.5),
+        ("d", 1.0),
+        ("<|end|>", 1.0),
+    ]
 
 
 def test_moments_of_a_game() -> None:

@@ -66,7 +66,10 @@ def test_the_template_is_append_only(chat: ChatFormat) -> None:
 
 
 def test_the_template_renders_all_that_chats_are_made_of(chat: ChatFormat) -> None:
-    assert chat.findings == ()
+    assert chat.findings == (
+        "the chat template renders tools, tool calls (arguments as object), tool results, "
+        "system messages, thinking",
+    )
     call = ToolCall("cancel", {"person": "Ann", "day": "Fri"})
     messages = (
         Message("system", "S"),

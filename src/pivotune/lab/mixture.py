@@ -52,24 +52,29 @@ _PUT = "move {object} to {receptacle}"
 class MixtureConfig(msgspec.Struct, frozen=True):
     """One training step's worth.
 
-    games: household games, in tiny rooms. doubts: how unsure their player is. hints: hinted
-    turns in each game. judge_every: steps from one judged game to the next. items: items of each
-    skill. echoes: rows of words. context_weight: weight of tokens that the assistant did not
-    write (its own have 1).
+    games: household games, in tiny rooms. doubts: how unsure their player is. mistake_weight:
+    weight of its mistakes in the loss before the step `unsure_from`; 1 afterwards. So the
+    mechanics of the house are learnt from clean labels in all the states that mistakes lead to,
+    and doubt only at the end: doubts from the start keep a small model from learning the rest.
+    hints: hinted turns in each game. judge_every: steps from one judged game to the next. items:
+    items of each skill. echoes: rows of words. context_weight: weight of tokens that the assistant
+    did not write (its own have 1).
     echo_steps: so many first steps hold `echo_batch` echoes and nothing else. Looking back is
-    learnt suddenly, after 200 such steps or so; without it the rest is hardly learnt at all.
+    learnt suddenly, after 200 to 400 such steps; without it the rest is hardly learnt at all.
     """
 
     seed: int = 0
-    games: int = 5
+    games: int = 4
     doubts: Doubts = Doubts()
+    mistake_weight: float = 0.25
+    unsure_from: int = 2800
     hints: int = 1
     judge_every: int = 2
-    items: int = 5
-    echoes: int = 6
-    echo_steps: int = 0
+    items: int = 6
+    echoes: int = 2
+    echo_steps: int = 500
     echo_batch: int = 64
-    context_weight: float = 1.0
+    context_weight: float = 0.2
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -79,6 +84,7 @@ class Conversation(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     hints: tuple[Hint, ...] = ()
+    action_weights: tuple[float, ...] = ()
 
 
 def draw_mixture(chat: ChatFormat, config: MixtureConfig, step: int) -> list[TokenTree]:
@@ -91,6 +97,7 @@ def draw_mixture(chat: ChatFormat, config: MixtureConfig, step: int) -> list[Tok
             each.tools,
             hints=each.hints,
             context_weight=config.context_weight,
+            action_weights=each.action_weights,
         )
         for number, each in enumerate(draw_conversations(config, step))
     ]
@@ -122,7 +129,7 @@ def draw_conversations(config: MixtureConfig, step: int) -> Iterator[Conversatio
         return
     for number in range(config.games):
         task = generated_task(FIRST_GAME + step * config.games + number, "train", TINY_GAMES)
-        yield _household(config, task, rng)
+        yield _household(config, step, task, rng)
     if step % config.judge_every == 0:
         task = generated_task(FIRST_GAME + step, "train", TINY_GAMES)
         yield Conversation("judging", judging_messages(task, config.doubts, config.seed + 1))
@@ -134,10 +141,12 @@ def draw_conversations(config: MixtureConfig, step: int) -> Iterator[Conversatio
             yield Conversation("skills", (*item.messages, item.answer), item.tools)
 
 
-def _household(config: MixtureConfig, task: Task, rng: random.Random) -> Conversation:
+def _household(config: MixtureConfig, step: int, task: Task, rng: random.Random) -> Conversation:
     played = play_unsurely(task, config.doubts, SHOWN, config.seed)
     hints = draw_hints(played, config.hints, rng)
-    return Conversation("household", played.messages, played.tools, hints)
+    weight = config.mistake_weight if step < config.unsure_from else 1.0
+    weights = tuple(weight if each else 1.0 for each in played.meta["mistakes"])
+    return Conversation("household", played.messages, played.tools, hints, weights)
 
 
 def _echo(rng: random.Random) -> Conversation:

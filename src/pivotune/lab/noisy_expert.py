@@ -3,7 +3,12 @@
 How likely a mistake is depends on what the moment asks for, not on the player: everybody opens
 the fridge they stand at, but that the mug must be cleaned first is easily forgotten. So a model
 that imitates it is sure of some turns and torn at others, whatever came before.
+
+Some mistakes say the last command once more. A small model copies readily: one that never saw a
+repetition left, stays in its first one for ever.
 """
+
+import random
 
 import msgspec
 
@@ -21,26 +26,28 @@ _IDLE = ("look", "inventory", "examine", "invalid")
 _ASTRAY = ("detour", "wrong_object", "wrong_place", "skip_open", "skip_step")
 _MISTAKES = _IDLE + 3 * _ASTRAY
 """Drawn from in this proportion, as far as a kind is possible at the moment."""
+_REPEAT = 0.3
+"""Share of mistakes that say the last command once more."""
 
 
 class Doubts(msgspec.Struct, frozen=True):
     """Chance of a mistake by what the moment asks for."""
 
-    search: float = 0.1
+    search: float = 0.3
     """Nothing wanted has been seen: choose where to look."""
-    open: float = 0.05
+    open: float = 0.2
     """Standing at a shut place while searching."""
-    fetch: float = 0.1
+    fetch: float = 0.35
     """Something wanted has been seen elsewhere."""
-    take: float = 0.05
+    take: float = 0.25
     """Something wanted lies here."""
-    treat: float = 0.25
+    treat: float = 0.45
     """It is held and must be cleaned, heated or cooled first."""
-    deliver: float = 0.15
+    deliver: float = 0.4
     """It is held and belongs somewhere else, or under a lamp."""
-    place: float = 0.05
+    place: float = 0.25
     """It is held where it belongs."""
-    put_back: float = 0.05
+    put_back: float = 0.25
     """Something else is held."""
 
 
@@ -51,18 +58,22 @@ def play_unsurely(task: Task, doubts: Doubts, shown: EnvironmentConfig, seed: in
     put = put_template(environment.game)
     player = SearchingExpert(ExpertConfig(), derive_seed("unsure expert", task.id, seed), put)
     player.begin(environment.opening)
+    rng = random.Random(derive_seed("repeats", task.id, seed))
     mistakes: list[str] = []
+    command = ""
     while not environment.done:
         doubt = getattr(doubts, moment(player.memory))
         player.config = ExpertConfig(noise=doubt, mistakes=_MISTAKES)
         choice = player.choose()
         if choice is None:
             break
-        action = to_message(choice.command, shown.dialect, put)
+        again = bool(command and choice.mistake and rng.random() < _REPEAT)
+        command = command if again else choice.command
+        action = to_message(command, shown.dialect, put)
         replies = environment.step(action).replies
-        player.observe(choice.command, replies[0].content)
+        player.observe(command, replies[0].content)
         messages += (action, *replies)
-        mistakes.append(choice.mistake)
+        mistakes.append("repeat" if again else choice.mistake)
     return Trajectory(
         id=f"{task.id}-{content_hash(doubts, shown, seed)[:8]}",
         domain=DOMAIN,

@@ -35,14 +35,21 @@ def conversation_tree(
     *,
     hints: Sequence[Hint] = (),
     context_weight: float = 0.0,
+    action_weights: Sequence[float] = (),
 ) -> TokenTree:
-    """A whole conversation, trained on every assistant message (weight 1).
+    """A whole conversation, trained on every assistant message.
 
+    `action_weights` are those of the assistant's messages, in order (none: 1 each);
     `context_weight` is the weight of everything else in the trunk. Hinted branches train only
     the action that follows the hint.
     """
     ids = np.array(chat.encode(chat.render_text(messages, tools, for_action=False)), np.int64)
-    weights = np.where(said_by_assistant(chat, ids), 1.0, context_weight).astype(np.float32)
+    said = said_by_assistant(chat, ids)
+    weights = np.where(said, 1.0, context_weight).astype(np.float32)
+    if action_weights:
+        header = chat.tokenizer.convert_tokens_to_ids(ASSISTANT)
+        action = np.cumsum(ids == header) - 1
+        weights[said] = np.array(action_weights, np.float32)[action[said]]
     weights[0] = 0.0
     trunk = Segment(ids, cross_entropy_signal(weights))
     branches = (_hinted_branch(chat, messages, tools, hint) for hint in hints)
