@@ -23,6 +23,7 @@ from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.reporting import report
 from pivotune.pipeline.turn_index import TurnQuery, open_index
 from pivotune.pipeline.viewing import Viewer, open_server
+from report.test_browser import find_chromium, measure, visit
 
 HOSTILE = "<script>alert(1)</script>\x00\u202e\"'><img src=x onerror=alert(1)>"
 
@@ -236,3 +237,21 @@ def test_head_and_other_methods(connection):
     assert (answer.status, body) == (200, b"")
     assert int(answer.headers["Content-Length"]) > 0
     assert get(connection, method="POST")[0].status == 501
+
+
+@pytest.mark.reference
+def test_pages_fit_phone_and_desk_and_are_refused_nothing(finished, connection, tmp_path):
+    """Every kind of page: measured in frames without the policy, then loaded under it."""
+    chromium = find_chromium()
+    viewer = Viewer(finished, tmp_path)
+    sheet = viewer.answer("/style.css").body.decode()
+    for address in ("/", "/turns", "/turn/3", "/turn/3/0", "/tasks", "/training", "/nothing"):
+        page = viewer.answer(address).body.decode()
+        link = '<link rel="stylesheet" href="/style.css">'
+        assert link in page
+        found, _ = measure(chromium, tmp_path, page.replace(link, f"<style>{sheet}</style>"))
+        for each in found:
+            assert each["open"] <= each["width"], address
+        dom, log = visit(chromium, tmp_path, f"http://127.0.0.1:{connection[1]}{address}")
+        assert "pivotune view" in dom
+        assert "CONSOLE" not in log or address == "/nothing", address

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pivotune.report.data import ReportData
 from pivotune.report.page import build_page
 from report.sample_report import full_report
 
@@ -52,34 +51,44 @@ addEventListener("load", () => {{
 </script>"""
 
 
-@pytest.fixture
-def chromium() -> str:
+def find_chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         pytest.skip("needs Chromium")
     return found
 
 
-def measure(chromium: str, folder: Path, data: ReportData) -> tuple[list[dict[str, int]], str]:
-    """What each width measured, and what the browser logged."""
-    page = html.escape(build_page(data), quote=True)
+@pytest.fixture
+def chromium() -> str:
+    return find_chromium()
+
+
+def measure(chromium: str, folder: Path, shown: str) -> tuple[list[dict[str, int]], str]:
+    """What each width measured of a page, and what the browser logged."""
+    page = html.escape(shown, quote=True)
     frames = "".join(
         f'<iframe width="{width}" height="900" style="border:0" srcdoc="{page}"></iframe>'
         for width in WIDTHS
     )
     outer = folder / "outer.html"
     outer.write_text(OUTER.format(frames=frames), encoding="utf-8")
+    dom, log = visit(chromium, folder, outer.as_uri())
+    result = re.search(r'<p id="result">(.*?)</p>', dom)
+    assert result, log[-2000:]
+    return json.loads(html.unescape(result.group(1))), log
+
+
+def visit(chromium: str, folder: Path, address: str) -> tuple[str, str]:
+    """The document after loading an address, and what the browser logged."""
     profile = f"--user-data-dir={folder / 'profile'}"
     done = subprocess.run(
-        [chromium, *FLAGS, profile, "--dump-dom", outer.as_uri()],
+        [chromium, *FLAGS, profile, "--dump-dom", address],
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
     )
-    result = re.search(r'<p id="result">(.*?)</p>', done.stdout)
-    assert result, done.stderr[-2000:]
-    return json.loads(html.unescape(result.group(1))), done.stderr
+    return done.stdout, done.stderr
 
 
 @pytest.mark.reference
@@ -95,7 +104,7 @@ def measure(chromium: str, folder: Path, data: ReportData) -> tuple[list[dict[st
 def test_page_fits_phone_and_desk_and_runs_nothing(
     chromium: str, tmp_path: Path, text: str
 ) -> None:
-    found, log = measure(chromium, tmp_path, full_report(text))
+    found, log = measure(chromium, tmp_path, build_page(full_report(text)))
     for width, page in zip(WIDTHS, found, strict=True):
         assert page["sections"] == 7
         assert page["width"] in range(width - 20, width + 1)
