@@ -95,10 +95,11 @@ class SelftestReport(msgspec.Struct):
 
     def lines(self) -> list[str]:
         """The report in plain words, for a terminal."""
+        agreement = f"two verdicts agree {self.agreement:.1%}" if self.comparisons else "asked once"
         lines = [
             f"{self.verifier} {self.version} on {self.turns} turns: "
             f"false rejects {self.false_reject_rate:.1%}, false accepts "
-            f"{self.false_accept_rate:.1%}, two verdicts agree {self.agreement:.1%}, "
+            f"{self.false_accept_rate:.1%}, {agreement}, "
             f"no verdict on {self.invalid} of {self.pairs} pairs",
             f"expert actions that fail their own verifier: {self.expert.wrong} "
             f"(and {self.expert.invalid} without a verdict)",
