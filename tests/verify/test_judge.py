@@ -5,10 +5,11 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from loopback import Loopback, Reply, Request
 from pivotune.core.errors import RecipeError, VerifierError
-from pivotune.core.types import ParseOutcome
+from pivotune.core.types import Message, ParseOutcome
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.turns.profile import ProfileConfig, profile_turns
 from pivotune.verify import FirstOf, JudgeConfig, JudgeVerifier, as_completion, build_verifier
@@ -22,7 +23,7 @@ OTHER = calls(("book", {"city": "Oslo", "nights": 2}))
 TURN = turn(EXPERT, tool("book", city={"type": "string"}, nights={"type": "integer"}))
 
 
-def question(request: Request) -> dict[str, str]:
+def question(request: Request) -> dict[str, Any]:
     """The parts of a question, decoded."""
     text = request.body["messages"][1]["content"]
     pairs = [part.partition(": ") for part in text.split("\n\n")]
@@ -53,6 +54,19 @@ def test_both_orders_are_asked_and_counted() -> None:
     assert [spec["name"] for spec in first["tools"]] == ["book"]
     assert server.requests[0].path == "/v1/chat/completions"
     assert server.requests[0].body["temperature"] == 0
+
+
+def test_long_messages_of_the_history_are_cut_and_actions_are_not() -> None:
+    state = (Message("user", "old"), *[Message("tool", "a" * 9000 + "end")] * 6)
+    long = calls(("book", {"city": "Rome" * 5000, "nights": 2}))
+    with Loopback(fair) as server:
+        judge(server).verify(structs.replace(TURN, state=state), as_completion(long), None)
+        judge(server, history=0).verify(TURN, as_completion(SAME), None)
+    first, none = question(server.requests[0]), question(server.requests[2])
+    assert [len(message["content"]) for message in first["history"]] == [6005] * 6
+    assert first["history"][0]["content"].endswith("aaend")
+    assert "Rome" * 5000 in first["B"]
+    assert none["history"] == []
 
 
 def test_an_answer_that_depends_on_the_order_rejects() -> None:

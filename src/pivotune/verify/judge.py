@@ -44,6 +44,7 @@ short sentence"}"""
 
 _THOUGHT_END = "</think>"
 _READ_CHARACTERS = 4000
+_SHOWN_CHARACTERS = 3000  # of either end of a message of the history; actions are never cut
 _GIVE_UP_AFTER = 5
 
 
@@ -193,10 +194,10 @@ def _arguments(arguments: JsonObject | None, text: str) -> str:
 
 
 def _show_message(message: Message) -> JsonObject:
-    shown = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        shown["content"] = show_action(message)
-    return shown
+    text = show_action(message) if message.tool_calls else message.content
+    if len(text) > 2 * _SHOWN_CHARACTERS:
+        text = f"{text[:_SHOWN_CHARACTERS]} […] {text[-_SHOWN_CHARACTERS:]}"
+    return {"role": message.role, "content": text}
 
 
 def read_answer(text: str) -> Answer | None:
