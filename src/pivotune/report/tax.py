@@ -284,7 +284,8 @@ def _plots(
     drawn = [first, *(each for each in comparisons if each is not first)][:DRAWN]
     yield Plot(
         "Tasks solved when there are more tries",
-        "A task counts as solved when at least one of k tries solves it. Bands: 95 % intervals.",
+        "A task counts as solved when at least one of k tries solves it. Bands: 95 % intervals"
+        + (" (of the base and the first model)." if len(drawn) > 2 else "."),
         _plot_coverage(drawn, order),
         _curve_table(drawn),
     )
@@ -294,6 +295,13 @@ def _plots(
         _plot_tax(comparisons),
         score_table(comparisons),
     )
+    if len(comparisons) > 1:
+        yield Plot(
+            "First try against what is left",
+            "Compare models of about equal first-try success: the lower one has less to gain.",
+            _plot_matched(comparisons, order),
+            score_table(comparisons),
+        )
     floor = min(first.base.curve.values[0], first.post.curve.values[0])
     for key, name, scores in (
         ("area-base", "the base", first.base),
@@ -357,10 +365,12 @@ def _class_counts(classes: Classes) -> tuple[int, int, int]:
 
 def _plot_coverage(drawn: Sequence[TaxComparison], order: Sequence[str]) -> Markup:
     def draw(axes: Axes) -> None:
-        _draw_curve(axes, drawn[0].base, BASE, MUTED, "-")
+        _draw_curve(axes, drawn[0].base, BASE, MUTED, "-", band=True)
         for each in drawn:
-            look = look_of(each.name, order)
-            _draw_curve(axes, each.post, show_line(each.name, 24), look.colour, look.line)
+            look, name = look_of(each.name, order), show_line(each.name, 24)
+            # More bands than three hide one another; the numbers below have all intervals.
+            band = each is drawn[0] or len(drawn) <= 2
+            _draw_curve(axes, each.post, name, look.colour, look.line, band=band)
         _tries_axis(axes, drawn[0].k)
         axes.set_ylabel("tasks solved by at least one try (%)")
         legend_above(axes)
@@ -374,10 +384,15 @@ def _plot_coverage(drawn: Sequence[TaxComparison], order: Sequence[str]) -> Mark
     )
 
 
-def _draw_curve(axes: Axes, scores: CoverageScores, name: str, colour: str, style: Any) -> None:
+def _draw_curve(
+    axes: Axes, scores: CoverageScores, name: str, colour: str, style: Any, *, band: bool
+) -> None:
     ks = range(1, len(scores.curve.values) + 1)
-    low, high = ([100 * value for value in side] for side in (scores.curve.low, scores.curve.high))
-    axes.fill_between(ks, low, high, color=colour, alpha=0.15, linewidth=0)
+    if band:
+        low, high = (
+            [100 * value for value in side] for side in (scores.curve.low, scores.curve.high)
+        )
+        axes.fill_between(ks, low, high, color=colour, alpha=0.15, linewidth=0)
     values = [100 * value for value in scores.curve.values]
     axes.plot(ks, values, color=colour, linestyle=style, linewidth=1.8, label=name)
 
@@ -436,6 +451,35 @@ def _plot_tax(comparisons: Sequence[TaxComparison]) -> Markup:
         "The share of headroom lost by each model, with 95 % intervals.",
         draw,
         height=max(1.8, 1.1 + 0.34 * len(shown)),
+    )
+
+
+def _plot_matched(comparisons: Sequence[TaxComparison], order: Sequence[str]) -> Markup:
+    def draw(axes: Axes) -> None:
+        base = comparisons[0].base
+        shown = [(BASE, base, MUTED, "X")]
+        for each in comparisons:
+            look = look_of(each.name, order)
+            shown.append((show_line(each.name, 24), each.post, look.colour, look.marker))
+        for name, scores, colour, marker in shown:
+            share = scores.share
+            if share.value is None:
+                continue
+            x = 100 * scores.curve.values[0]
+            if share.low is not None and share.high is not None:
+                axes.plot([x, x], [share.low, share.high], color=colour, linewidth=1.5)
+            axes.plot([x], [share.value], marker, color=colour, markersize=8, label=name)
+        axes.margins(x=0.15, y=0.15)
+        axes.set_xlabel("tasks solved at the first try (%)")
+        axes.set_ylabel(f"S({comparisons[0].k}): share left that tries add")
+        legend_above(axes)
+
+    return draw_svg(
+        "matched",
+        "First-try success against the share of headroom",
+        "Each model as a point: success at the first try, and S(K) with its interval.",
+        draw,
+        height=3.4,
     )
 
 
