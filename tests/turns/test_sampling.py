@@ -109,7 +109,7 @@ def test_settings_without_a_meaning_are_refused():
         temperatures(reference=0.0)
 
 
-def mixed_share(tau, success, tasks=200, steps=60, group=8):
+def mixed_share(tau, success, tasks=120, steps=40, group=8):
     """Share of mixed groups over the last half of a run on a pool that does not learn."""
     rng = np.random.default_rng(7)
     drawn = temperatures(steps=steps, tau=tau)
