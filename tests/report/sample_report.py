@@ -20,6 +20,8 @@ from pivotune.report.data import (
     MethodCurves,
     PivotSet,
     PolicyScore,
+    Recovered,
+    Recovery,
     ReportData,
     SampleView,
     Series,
@@ -111,6 +113,20 @@ def findings(*comparisons: TaxComparison) -> TaxFindings:
     )
 
 
+def recovery(text: str) -> Recovery:
+    """The base recovers from one replay in five, after training from a half."""
+    return Recovery(
+        states=12,
+        replays=8,
+        failed_with_mistake=0.6,
+        policies=(
+            Recovered("base", Estimate(0.2, 0.1, 0.3, 12), 9.0, 5.0, (0.0, 0.1, 0.2)),
+            Recovered(f"post {text}", Estimate(0.5, 0.4, 0.6, 12), 7.5, 5.0, (0.1, 0.3, 0.5)),
+        ),
+        diagnosis=(Recovered("correct", Estimate(0.4, 0.3, 0.5, 12), 8.0, 5.0),),
+    )
+
+
 def turn_detail(text: str, number: int) -> TurnDetail:
     call = Message("assistant", tool_calls=(ToolCall("run", {"command": text}),))
     odd_call = Message("assistant", tool_calls=(ToolCall("run", None, text),))
@@ -149,6 +165,7 @@ def full_report(text: str = "plain", turns: int = 90) -> ReportData:
         main=f"post {text}",
         in_domain=suite(f"household {text}", text, 0.2),
         tax=findings(comparison(f"post {text}"), comparison(f"other {text}")),
+        recovery=recovery(text),
         out_of_domain=suite(f"skills {text}", text, -0.01),
         pivot_sets=(
             PivotSet(
@@ -177,6 +194,9 @@ def full_report(text: str = "plain", turns: int = 90) -> ReportData:
                     "reward_std": Series((1, 2, 3), (0.3, 0.3, 0.2)),
                     "validation": Series((0, 3), (0.2, 0.4)),
                     "kl": Series((1, 2, 3), (0.0, 0.01, 0.02)),
+                    "temperature_mean": Series((1, 2, 3), (1.0, 1.1, 1.2)),
+                    "temperature_min": Series((1, 2, 3), (0.8, 0.8, 0.9)),
+                    "temperature_max": Series((1, 2, 3), (1.2, 1.4, 1.4)),
                 },
             ),
         ),

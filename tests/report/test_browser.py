@@ -106,7 +106,7 @@ def test_page_fits_phone_and_desk_and_runs_nothing(
 ) -> None:
     found, log = measure(chromium, tmp_path, build_page(full_report(text)))
     for width, page in zip(WIDTHS, found, strict=True):
-        assert page["sections"] == 7
+        assert page["sections"] == 8
         assert page["width"] in range(width - 20, width + 1)
         assert page["closed"] <= page["width"]
         assert page["open"] <= page["width"]

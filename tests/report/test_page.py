@@ -210,6 +210,15 @@ def test_the_tax_is_told_in_words_and_by_budget() -> None:
     assert "Undefined: a rank correlation needs three models, got 2" in text
 
 
+def test_recovery_and_temperatures_are_shown() -> None:
+    text = all_text(plain_page())
+    assert "12 states just after a pivotal mistake of the base" in text
+    assert "60 % of the base's failed episodes hold such a mistake" in text
+    assert "the base, after the right action instead" in text
+    assert "Recovered, turn by turn" in text
+    assert "Sampling temperature" in text
+
+
 def test_the_router_asks_the_largest_clear_gain_and_the_base_only_when_it_beats_all() -> None:
     found = comparison("m", 2)
 

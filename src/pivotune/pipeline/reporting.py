@@ -11,6 +11,7 @@ from pivotune.core.estimate import Estimate
 from pivotune.core.store import read_json, read_records, write_atomic, write_json
 from pivotune.core.types import JsonObject
 from pivotune.evaluate.intervals import BOOTSTRAP, wilson_estimate
+from pivotune.evaluate.recovery import RecoveryScore, Replay
 from pivotune.evaluate.suites import Suite
 from pivotune.pipeline.costs import CostReport, count_costs
 from pivotune.pipeline.evaluation import suites
@@ -24,6 +25,7 @@ from pivotune.pipeline.profiling import (
     wanted_selections,
 )
 from pivotune.pipeline.recipe import Recipe
+from pivotune.pipeline.recovery import RecoveryResult
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.summary import Score, Summary, summarise
 from pivotune.pipeline.summary import headline as say_summary
@@ -36,6 +38,8 @@ from pivotune.report.data import (
     MethodCurves,
     PivotSet,
     PolicyScore,
+    Recovered,
+    Recovery,
     ReportData,
     Series,
     StageCost,
@@ -54,6 +58,9 @@ MEASURES = (
     "clip_fraction",
     "gradient_norm",
     "malformed_share",
+    "temperature_mean",
+    "temperature_min",
+    "temperature_max",
     "validation",
 )
 """What the page shows of a training log, where a method logs it."""
@@ -119,9 +126,38 @@ def _report_data(
         alternatives=costs.alternatives,
         prices=costs.prices,
         tax=summary.tax,
+        recovery=_recovery(run),
         facts=tuple(_facts(run)),
         recipe=encode_config(recipe).decode(),
     )
+
+
+def _recovery(run: Run) -> Recovery | None:
+    path = run.folder.recovery / "scores.json"
+    if not (run.recipe.recovery.states and path.exists()):
+        return None
+    found = read_json(path, RecoveryResult)
+    return Recovery(
+        states=max((each.states for each in found.scores.values()), default=0),
+        replays=run.recipe.recovery.replays,
+        failed_with_mistake=found.failed_with_mistake,
+        policies=tuple(_recovered(run, name, each) for name, each in found.scores.items()),
+        diagnosis=tuple(
+            Recovered(name, each.rate, each.turns, each.optimum)
+            for name, each in found.diagnosis.items()
+        ),
+    )
+
+
+def _recovered(run: Run, name: str, score: RecoveryScore) -> Recovered:
+    replays = list(read_records(run.folder.recovery / "replays" / f"{name}.jsonl", Replay))
+    known = [each for each in replays if each.won is not None]
+    longest = max((each.turns for each in known), default=0)
+    within = tuple(
+        sum(bool(each.won) and each.turns <= t for each in known) / len(known)
+        for t in range(1, longest + 1)
+    )
+    return Recovered(name, score.rate, score.turns, score.optimum, within)
 
 
 def _suite(suite: Suite | None, scores: dict[str, Score]) -> SuiteScores | None:
@@ -177,6 +213,8 @@ def _curves(run: Run, name: str) -> MethodCurves:
                 steps, values = series.setdefault(measure, ([], []))
                 steps.append(line["step"])
                 values.append(line[measure])
+    if len(set(series.get("temperature_mean", ([], []))[1])) < 2:  # nothing sets it
+        series = {key: each for key, each in series.items() if "temperature" not in key}
     return MethodCurves(
         method=name,
         objective=run.recipe.methods[name].objective,

@@ -123,6 +123,34 @@ class StageCost(msgspec.Struct, frozen=True):
     cost: Cost
 
 
+class Recovered(msgspec.Struct, frozen=True):
+    """How one policy goes on from states just after a mistake.
+
+    `within[t]` is the share of replays that were won in at most t + 1 turns; `turns` and
+    `optimum` are means over the won ones.
+    """
+
+    name: str
+    rate: Estimate
+    turns: float | None
+    optimum: float | None
+    within: tuple[float, ...] = ()
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """Replays of the base's pivotal mistakes by every policy, the base first.
+
+    `failed_with_mistake` is the share of the base's failed episodes that hold such a mistake;
+    `diagnosis` is the base from before its mistakes, or with help.
+    """
+
+    states: int
+    replays: int
+    failed_with_mistake: float | None
+    policies: tuple[Recovered, ...]
+    diagnosis: tuple[Recovered, ...] = ()
+
+
 class Fact(msgspec.Struct, frozen=True):
     """One line of "how it was measured"."""
 
@@ -133,10 +161,10 @@ class Fact(msgspec.Struct, frozen=True):
 class ReportData(msgspec.Struct, frozen=True):
     """The whole page. `main` is the method of the headline, `traces` one line on the data.
 
-    `tax` compares post-trained models with the base at several rollouts a task; `alternatives`
-    say what whole episodes would have cost instead of single turns. `turns` are all profiled
-    turns under `pivot_sets[0]`, `details` a bounded number of them.
-    `recipe` is the run's recipe as it was used.
+    `recovery` replays the base's mistakes. `tax` compares post-trained models with the base at
+    several rollouts a task; `alternatives` say what whole episodes would have cost instead of
+    single turns. `turns` are all profiled turns under `pivot_sets[0]`, `details` a bounded
+    number of them. `recipe` is the run's recipe as it was used.
     """
 
     title: str
@@ -153,5 +181,6 @@ class ReportData(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
     recipe: str = ""
     tax: TaxFindings | None = None
+    recovery: Recovery | None = None
     alternatives: tuple[Alternative, ...] = ()
     prices: Prices = Prices()

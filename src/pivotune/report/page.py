@@ -9,6 +9,7 @@ from pivotune.core.types import Cost
 from pivotune.report import plots, tables
 from pivotune.report.data import PolicyScore, ReportData
 from pivotune.report.plots import Plot
+from pivotune.report.recovery import recovery_section
 from pivotune.report.render import render
 from pivotune.report.shown import show_turn
 from pivotune.report.tables import Table
@@ -47,6 +48,7 @@ def build_page(data: ReportData) -> str:
         scores=_score_tables(data),
         trade=_trade(data),
         groups=_groups(data),
+        recovery=recovery_section(data.recovery, _methods(data)),
         tax=tax_section(data.tax, data.main, _methods(data)),
         figures=figures,
         shares=_shares(figures),
@@ -283,6 +285,13 @@ _CURVES = (
         "success (%)",
         "The checkpoint at the highest point is the one that is evaluated.",
         100,
+    ),
+    (
+        "temperature_mean",
+        "Sampling temperature",
+        "temperature",
+        "The mean over a step's groups, where a rule sets it; band: coldest to hottest group.",
+        1,
     ),
     (
         "entropy",

@@ -251,6 +251,12 @@ def plot_measure(
         for curve in curves:
             if series := curve.series.get(key):
                 look = look_of(curve.method, order)
+                ends = [curve.series.get(key.replace("_mean", end)) for end in ("_min", "_max")]
+                if key.endswith("_mean") and ends[0] and ends[1]:
+                    low, high = ([scale * v for v in each.values] for each in ends if each)
+                    axes.fill_between(
+                        series.steps, low, high, color=look.colour, alpha=0.15, linewidth=0
+                    )
                 axes.plot(
                     series.steps,
                     [scale * value for value in series.values],
