@@ -11,8 +11,9 @@ not the group is trained on, and old counts fade. What is drawn depends on (seed
 the tally only, so the tallies are all that a checkpoint holds. tau 1 holds T_ref: the control.
 
 Two things to know. A key without counts is not neutral where q < 1/2: the prior's draws lie
-below q more often than above, and the mean temperature is about 1.15 T_ref. And heat helps only
-where it raises success: on tasks that fail from noise, it makes them fail more.
+below q more often than above, and at q = 1/4 the mean temperature is 1.15 T_ref for tau 1.5 and
+1.09 T_ref for tau 1.3. And heat helps only where it raises success: on tasks that fail from
+noise, it makes them fail more.
 
 Source: the Sharpening Tax paper, section on PTGS. Published with tau 1.5 for PPO; 1.2 to 1.4 is
 theirs for GRPO, 1.3 ours. Seeding tallies from profiles (pivots seen once) is ours.
