@@ -16,6 +16,7 @@ from pivotune.domains.household.expert import ExpertConfig
 from pivotune.domains.household.generator import TINY_GAMES, Split
 from pivotune.domains.household.progress import ProgressVerifier
 from pivotune.domains.household.traces import record
+from pivotune.domains.lm_eval.harness import LmEvalEnvironment, lm_eval_tasks
 from pivotune.domains.reasoning.gym import SPLITS as REASONING_SPLITS
 from pivotune.domains.reasoning.gym import ReasoningEnvironment, reasoning_tasks
 from pivotune.domains.skills.environment import SkillEnvironment
@@ -33,12 +34,15 @@ ExpertMaker = Callable[[int, int, float], Iterator[Trajectory]]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What a domain offers; `expert` is None and `verifiers` empty where it has none."""
+    """What a domain offers; `expert` is None and `verifiers` empty where it has none.
+
+    `splits` None: any name may be one, and `tasks` says which are.
+    """
 
     name: str
     make_environment: Callable[[Task], Environment]
     tasks: TaskMaker
-    splits: tuple[str, ...]
+    splits: tuple[str, ...] | None
     expert: ExpertMaker | None = None
     verifiers: dict[str, Callable[[], Verifier]] = field(default_factory=dict)
 
@@ -110,6 +114,12 @@ DOMAINS: dict[str, Domain] = {
         splits=BFCL_SPLITS,
         expert=lambda n, seed, noise: iter(truth_trajectories(n, seed)),
     ),
+    "lm_eval": Domain(
+        name="lm_eval",
+        make_environment=lambda task: LmEvalEnvironment(),
+        tasks=lm_eval_tasks,
+        splits=None,
+    ),
 }
 
 
@@ -136,7 +146,7 @@ def suite_tasks(suite: str, n: int, seed: int) -> tuple[Task, ...]:
     """Tasks of a suite written `domain:split`."""
     name, _, split = suite.partition(":")
     domain = find_domain(name)
-    if split not in domain.splits:
+    if domain.splits is not None and split not in domain.splits:
         raise RecipeError(
             f"the domain {name!r} has no such split",
             got=suite,
