@@ -210,6 +210,19 @@ def test_the_tax_is_told_in_words_and_by_budget() -> None:
     assert "Undefined: a rank correlation needs three models, got 2" in text
 
 
+def test_a_method_that_never_beat_its_start_is_told() -> None:
+    full = full_report()
+    assert "what is evaluated under this name is the base itself" not in plain_page()
+    (curve,) = full.curves
+    page = build_page(replace(full, curves=(replace(curve, best_step=0),)))
+    assert "post plain: no checkpoint did better" in all_text(page)
+
+
+def test_the_headline_has_a_tile_for_the_tax() -> None:
+    text = all_text(plain_page())
+    assert "Sharpening Tax S(32)+0.100+0.050 to +0.150 (headroom lost)" in text
+
+
 def test_recovery_and_temperatures_are_shown() -> None:
     text = all_text(plain_page())
     assert "12 states just after a pivotal mistake of the base" in text

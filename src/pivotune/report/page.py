@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pivotune.core.scores import TaxFindings
 from pivotune.core.types import Cost
 from pivotune.report import plots, tables
 from pivotune.report.data import PolicyScore, ReportData
@@ -14,7 +15,7 @@ from pivotune.report.render import render
 from pivotune.report.shown import show_turn
 from pivotune.report.tables import Table
 from pivotune.report.tax import tax_section
-from pivotune.report.text import duration, interval, number, percent, points, show, show_line
+from pivotune.report.text import MINUS, duration, interval, number, percent, points, show, show_line
 from pivotune.report.turns import TurnFigures, advise, count_turns, say_no_pivots
 
 
@@ -46,6 +47,7 @@ def build_page(data: ReportData) -> str:
         headline=headline(data, figures),
         tiles=list(_tiles(data, figures)),
         scores=_score_tables(data),
+        untrained=_untrained(data),
         trade=_trade(data),
         groups=_groups(data),
         recovery=recovery_section(data.recovery, _methods(data)),
@@ -128,11 +130,29 @@ def _tiles(data: ReportData, figures: TurnFigures | None) -> Iterator[Tile]:
                 f"{interval(change, change=True)} ({_MEANING[tone]})" if tone else change.reason,
                 tone,
             )
+    if data.tax and data.tax.comparisons:
+        yield _tax_tile(data.tax, data.main)
     if figures:
         yield Tile("pivots", f"{figures.selected:,}", f"of {figures.turns:,} profiled turns")
     if data.costs:
         total = _total(data)
         yield Tile("cost", duration(total.seconds), f"{total.rollout_turns:,} rollout turns")
+
+
+def _tax_tile(found: TaxFindings, main: str) -> Tile:
+    comparisons = {each.name: each for each in found.comparisons}
+    tax = comparisons.get(main, found.comparisons[0]).tax_share
+    name = f"Sharpening Tax S({found.k})"
+    if tax.value is None or tax.low is None or tax.high is None:
+        return Tile(name, "undefined", show_line(tax.reason, 120))
+    tone = {"good": "bad", "bad": "good"}.get(side := _tone(tax.low, tax.high), side)
+    meaning = {"good": "headroom gained", "bad": "headroom lost"}.get(tone, "no clear change")
+    return Tile(
+        name,
+        f"{tax.value:+.3f}".replace("-", MINUS),
+        f"{tax.low:+.3f} to {tax.high:+.3f} ({meaning})".replace("-", MINUS),
+        tone,
+    )
 
 
 _MEANING = {"good": "a gain", "bad": "a loss", "even": "no clear change"}
@@ -153,6 +173,17 @@ def _score_tables(data: ReportData) -> list[tuple[str, str, Table]]:
     return [
         (kind, show_line(suite.name), tables.score_table(suite)) for kind, suite in shown if suite
     ]
+
+
+def _untrained(data: ReportData) -> str:
+    """The methods whose best checkpoint is the one that they began with."""
+    names = [show_line(curve.method) for curve in data.curves if curve.best_step == 0]
+    if not names:
+        return ""
+    return (
+        f"{', '.join(names)}: no checkpoint did better on the validation games than the start, "
+        "so what is evaluated under this name is the base itself."
+    )
 
 
 def _trade(data: ReportData) -> Plot | None:

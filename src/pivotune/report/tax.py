@@ -416,6 +416,7 @@ def _plot_area(key: str, name: str, scores: CoverageScores, floor: float) -> Mar
         axes.fill_between(ks, values, values[-1], color=BACK, alpha=0.6, linewidth=0)
         axes.plot(ks, values, color=ACCENT, linewidth=2)
         axes.axhline(values[-1], color=MUTED, linewidth=1, linestyle=":")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.set_xlabel("tries a task (k)")
         axes.set_ylabel("tasks solved (%)")
         axes.set_ylim(max(0.0, 100 * floor - 5), 100)
