@@ -31,9 +31,9 @@ from pivotune.turns.pivots import reward_stats
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 SEARCHED = 300
-"""Characters of a task's opening message that a search looks at."""
+"""Characters at either end of a task's opening message that a search looks at."""
 
 Class = Literal["all", "pivots", "mixed", "fail", "pass", "unprofiled"]
 CLASSES: dict[Class, str] = {
@@ -322,7 +322,9 @@ def _trace_rows(run: Run) -> Iterator[tuple[str, int, int, str, str, str, str, i
     traces = _read_with_places(run.folder.trajectories, Trajectory)
     for ordinal, (at, trajectory) in enumerate(traces, 1):
         asked = next((each.content for each in trajectory.messages if each.role == "user"), "")
-        opening = asked[:SEARCHED]
+        opening = asked if len(asked) <= 2 * SEARCHED else asked[:SEARCHED] + asked[-SEARCHED:]
+        # What is wanted stands at the end as a rule, behind what is always said.
+        wanted = next((each for each in reversed(opening.splitlines()) if each.strip()), "")
         for turn in split_turns(trajectory):
             action = show_line(action_text(turn.expert), 160)
             searched = f"{turn.id} {trajectory.task.id} {action} {opening}".casefold()
@@ -332,7 +334,7 @@ def _trace_rows(run: Run) -> Iterator[tuple[str, int, int, str, str, str, str, i
                 turn.index,
                 show_line(action_kind(turn.expert), 60),
                 action,
-                show_line(opening, 160),
+                show_line(wanted, 160),
                 searched,
                 at,
             )
