@@ -106,6 +106,6 @@ def test_a_model_is_played_and_a_stopped_comparison_goes_on(tmp_path):
     outcomes = [json.loads(line) for line in log.read_text().splitlines()]
     won = sum(each["reward"] >= 0.5 for each in outcomes)
     assert lab.post.curve.values[0] == pytest.approx(won / 32)
-    assert "prompts: the chat template" in found.sources["lab"]
+    assert "prompts: the model's own chat template" in found.sources["lab"]
     with pytest.raises(StoreError, match="other weights or settings"):
         compare(str(base), ["lab"], Wanted("skills:eval", 8, 4, 0.5), out, Quiet())

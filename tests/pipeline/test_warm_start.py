@@ -154,7 +154,7 @@ def test_without_a_warm_start_nothing_is_set_apart_for_it(finished, tmp_path):
     assert set(before.values()) <= {"training", "validation", "failed"}
     for name, part in after.items():
         assert part == before[name] or (part, before[name]) == ("warm start", "training")
-    assert base_settings(Run(RunFolder(tmp_path, plain), Quiet())) == plain.model
+    assert base_settings(Run(RunFolder(tmp_path, plain), Quiet())) == (plain.thinking, plain.model)
 
 
 def test_a_warm_start_must_leave_something():

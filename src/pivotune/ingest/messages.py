@@ -214,6 +214,9 @@ def _read_tool(tool: Any, draft: Draft) -> ToolSpec:
     parameters = body.get("parameters") or body.get("input_schema") or body.get("inputSchema") or {}
     if not isinstance(parameters, Mapping):
         raise RefusalError("tools that cannot be read", f"{body['name']}: parameters are no schema")
+    description = body.get("description") or ""
+    if not isinstance(description, str):
+        raise RefusalError("tools that cannot be read", f"{body['name']}: a description is text")
     try:
         check_depth(parameters)
     except JsonProblemError as error:
@@ -221,7 +224,7 @@ def _read_tool(tool: Any, draft: Draft) -> ToolSpec:
     schema, stripped = _without_nulls(dict(parameters))
     if stripped:
         draft.note("null padding stripped from tool schemas", body["name"], stripped)
-    return ToolSpec(body["name"], body.get("description") or "", schema)
+    return ToolSpec(body["name"], description, schema)
 
 
 def _without_nulls(schema: JsonObject) -> tuple[JsonObject, int]:
