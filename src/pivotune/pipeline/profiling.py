@@ -213,12 +213,19 @@ def _select_all(run: Run) -> None:
         report = _select_one(run, sampler, verifier, rule)
         write_json(run.folder.pivots(verifier, rule), report)
         cost += report.cost
-        run.watch.say(
-            f"{len(report.selection.turn_ids)} pivots of {report.selection.counts['profiled']} "
-            f"turns ({verifier}, {rule}); fresh samples: {report.pivots.live_share:.0%} live, "
-            f"random turns {report.random.live_share:.0%}"
-        )
+        run.watch.say(_found(report))
     run.folder.finish("select", cost)
+
+
+def _found(report: SelectReport) -> str:
+    chosen, profiled = len(report.selection.turn_ids), report.selection.counts["profiled"]
+    found = f"{chosen} pivots of {profiled} turns ({report.verifier}, {report.rule})"
+    if not chosen:
+        return found
+    return (
+        f"{found}; fresh samples: {report.pivots.live_share:.0%} live, random turns "
+        f"{report.random.live_share:.0%}"
+    )
 
 
 def _select_one(run: Run, sampler: Sampler, verifier: str, rule: str) -> SelectReport:
