@@ -113,7 +113,8 @@ def _report_data(
     by_kind = {suite.kind: suite for suite in suites(run)}
     return ReportData(
         title=run.folder.path.resolve().name,
-        traces=f"{turns.trajectories:,} expert trajectories ({recipe.traces.domain})",
+        traces=f"{turns.trajectories:,} trajectories"
+        + (f" ({recipe.traces.domain})" if recipe.traces.domain else ""),
         main=_main_method(recipe),
         in_domain=_suite(by_kind.get("in_domain"), summary.in_domain),
         out_of_domain=_suite(by_kind.get("out_of_domain"), summary.out_of_domain),
