@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from loopback import Loopback
 from pivotune.core.errors import DataError, StoreError
 from pivotune.evaluate.tallies import read_tallies
 from pivotune.pipeline.compare import Wanted, compare
@@ -109,3 +110,22 @@ def test_a_model_is_played_and_a_stopped_comparison_goes_on(tmp_path):
     assert "prompts: the model's own chat template" in found.sources["lab"]
     with pytest.raises(StoreError, match="other weights or settings"):
         compare(str(base), ["lab"], Wanted("skills:eval", 8, 4, 0.5), out, Quiet())
+
+
+def test_an_endpoint_is_played_like_any_model(tmp_path):
+    """It answers nothing but one word, so every task that is not that word is lost."""
+
+    def answer(asked):
+        if asked.path == "/v1/models":
+            return {"data": [{"id": "mine", "max_model_len": 4096}]}
+        return "no"
+
+    wanted = Wanted(suite="skills:eval", tasks=8, rollouts=2)
+    with Loopback(answer) as server:
+        first = compare(f"{server.url}#mine", ["lab"], wanted, tmp_path / "out", Quiet())
+    counted = read_tallies(tmp_path / "out" / "tallies" / "base.csv")
+    assert len(counted) == 8
+    assert all(tally.n == 2 for tally in counted.values())
+    assert sum(tally.successes for tally in counted.values()) <= 4
+    assert "the endpoint's own template" in first.sources["base"]
+    assert (tmp_path / "out" / "outcomes" / "mine.jsonl").exists()
