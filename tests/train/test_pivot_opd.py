@@ -13,7 +13,8 @@ from pivotune.models.trees import Segment, TokenTree, context_signal, path_ids
 from pivotune.train.episodes import Rollouts, all_rows, row_trees
 from pivotune.train.losses import FlatTokens, LossConfig, micro_batch_loss
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo, EpisodeGrpoConfig
-from pivotune.train.objectives.pivot_opd import PivotOpd, PivotOpdConfig, assert_no_hint
+from pivotune.train.objectives.pivot_opd import PivotOpd, PivotOpdConfig
+from pivotune.train.pivotal import assert_no_hint
 from pivotune.train.teachers import TeacherConfig
 from pivotune.turns.hints import ACTION_HINT, leaks, with_action_hint
 from pivotune.turns.mistakes import OracleTeacher

@@ -20,16 +20,14 @@ the last committed action of one failed episode a group. Published settings of w
 and 0.0625 to 0.125; w_prev = w_traj = 0.001, or 0.1 where prevention is used alone.
 """
 
-import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
 import numpy as np
 
 from pivotune.core.errors import RecipeError
 from pivotune.core.seeds import derive_seed
-from pivotune.core.types import Cost, Episode, Message, ParseOutcome
+from pivotune.core.types import Cost, Episode, Message
 from pivotune.models.chat import ChatFormat
 from pivotune.models.trees import Floats, TokenTree
 from pivotune.train.episodes import (
@@ -43,9 +41,19 @@ from pivotune.train.episodes import (
 )
 from pivotune.train.gaps import Spoken, score_actions, token_gaps
 from pivotune.train.objective import Collected, Materials, required
+from pivotune.train.pivotal import (
+    Clock,
+    Place,
+    RecoveryLoss,
+    assert_no_hint,
+    finding_metrics,
+    first_failed,
+    last_committed,
+    recovery_tree,
+    with_terms,
+)
 from pivotune.train.taught import scoring_teacher
 from pivotune.train.teachers import TeacherConfig, open_teacher
-from pivotune.train.trunks import ActionSignal, action_signal, turn_tree
 from pivotune.turns.hints import (
     ACTION_HINT,
     LESSON_HINT,
@@ -54,12 +62,9 @@ from pivotune.turns.hints import (
     with_action_hint,
     with_lesson,
 )
-from pivotune.turns.mistakes import Finding, Mark, OracleTeacher, agreement
-from pivotune.turns.recovery import Recovery, RecoveryConfig, sample_recoveries
+from pivotune.turns.mistakes import Finding, OracleTeacher, agreement
+from pivotune.turns.recovery import RecoveryConfig, sample_recoveries
 from pivotune.turns.rollout import contexts
-
-Place = tuple[str, int, int]
-"""Task id, number of the episode in its group, turn."""
 
 
 class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +86,7 @@ class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     """K: hinted turns after each pivotal one."""
     recovery_limit: int = 64
     """Recoveries of a step at most."""
-    recovery_loss: Literal["surrogate", "cross_entropy"] = "surrogate"
+    recovery_loss: RecoveryLoss = "surrogate"
     """What recovery sequences are trained with."""
     delta: float = 5.0
     """Clip of the recovery's advantage."""
@@ -126,7 +131,7 @@ class PivotOpd(EpisodeObjective):
             return self._shape_external(groups)
         if not (self.config.w_prev or self.config.w_traj or self._recovers):
             return Shaped(grpo_rows(groups))
-        clock = _Clock()
+        clock = Clock()
         seed = derive_seed(self._seed, self.name, step)
         rows = all_rows(groups)
         detected = self._teacher.detect(
@@ -140,7 +145,7 @@ class PivotOpd(EpisodeObjective):
             phases["distil"] = clock.stop(used)
         more: list[TokenTree] = []
         metrics = {
-            **_finding_metrics(found),
+            **finding_metrics(found),
             **checked,
             "hinted_too_long": float(too_long),
             **{f"teacher: {reason}": float(n) for reason, n in detected.problems.items()},
@@ -240,15 +245,25 @@ class PivotOpd(EpisodeObjective):
             for each, score in zip(recovered.items, scores, strict=True)
             if score is not None
         ]
-        trees = [recovery_tree(self._chat, each, unhinted, config) for each, unhinted in pairs]
+        trees = [
+            recovery_tree(
+                self._chat,
+                each,
+                unhinted,
+                weight=config.w_rec,
+                delta=config.delta,
+                loss=config.recovery_loss,
+            )
+            for each, unhinted in pairs
+        ]
         metrics = {"recoveries": float(len(trees))}
         metrics |= {f"recovery: {reason}": float(n) for reason, n in recovered.ended.items()}
         return trees, metrics, recovered.cost + cost
 
     def _shape_external(self, groups: Sequence[EpisodeGroup]) -> Shaped:
-        clock = _Clock()
-        chosen = [row for group in groups for row in _one_failed(group)]
-        marks = [(row, _last_committed(row.episode)) for row in chosen]
+        clock = Clock()
+        chosen = [row for group in groups for row in first_failed(group)]
+        marks = [(row, last_committed(row.episode)) for row in chosen]
         spoken = [
             Spoken(
                 contexts(row.episode)[turn], row.episode.tools, row.episode.turns[turn].completion
@@ -269,88 +284,3 @@ class PivotOpd(EpisodeObjective):
         }
         metrics = {"marks": float(len(terms))}
         return Shaped(with_terms(groups, terms), (), metrics, Cost(), {"distil": clock.stop(cost)})
-
-
-class _Clock:
-    """Seconds since the last stop, put into a phase's cost."""
-
-    def __init__(self) -> None:
-        self._at = time.perf_counter()
-
-    def stop(self, cost: Cost) -> Cost:
-        now = time.perf_counter()
-        seconds, self._at = now - self._at, now
-        return cost + Cost(seconds=seconds)
-
-
-def with_terms(groups: Sequence[EpisodeGroup], terms: dict[Place, Floats]) -> list[Row]:
-    """GRPO's rows with what is added to them; in dead groups only responses with a term."""
-    rows = {row.name: row for row in grpo_rows(groups)}
-    found = []
-    for row in all_rows(groups, weight=0.0):
-        live = row.name in rows
-        base = rows.get(row.name, row)
-        signals: list[ActionSignal] = []
-        touched = live
-        for turn, signal in enumerate(base.signals):
-            term = terms.get((row.group.task.id, row.number, turn))
-            if term is None:
-                signals.append(signal)
-            else:
-                touched = True
-                said = row.episode.turns[turn].completion
-                signals.append(action_signal(said, signal.advantages + term))
-        if touched:
-            found.append(Row(row.group, row.number, tuple(signals)))
-    return found
-
-
-def recovery_tree(
-    chat: ChatFormat, recovery: Recovery, unhinted: Floats, config: PivotOpdConfig
-) -> TokenTree:
-    """A hinted response behind its un-hinted context; (T,) `unhinted` are its log-probs there."""
-    said = msgspec.structs.replace(
-        recovery.completion,
-        prompt_ids=tuple(chat.render(recovery.history, recovery.tools)),
-        logprobs=tuple(float(value) for value in unhinted),
-    )
-    if config.recovery_loss == "cross_entropy":
-        signal = action_signal(said, 0.0, weight=0.0, likelihood=config.w_rec)
-    else:
-        gap = np.asarray(recovery.completion.logprobs, np.float32) - unhinted
-        signal = action_signal(said, config.w_rec * np.clip(gap, -config.delta, config.delta))
-    return turn_tree(recovery.name, said, signal)
-
-
-def assert_no_hint(chat: ChatFormat, trees: Sequence[TokenTree], passages: Sequence[str]) -> None:
-    """No training prompt may carry a hint: a bug of ours where one does."""
-    for tree in trees:
-        text = chat.decode(tree.segments[0].ids.tolist())
-        for passage in passages:
-            assert passage not in text, f"{tree.id}: a training prompt carries a hint"
-
-
-def _one_failed(group: EpisodeGroup) -> list[Row]:
-    """The first failed episode of a group."""
-    rows = [row for row in all_rows([group]) if (row.episode.reward or 0.0) < 0.5]
-    return rows[:1]
-
-
-def _last_committed(episode: Episode) -> int | None:
-    committed = [
-        turn
-        for turn, each in enumerate(episode.turns)
-        if each.completion.outcome is ParseOutcome.OK
-    ]
-    return committed[-1] if committed else None
-
-
-def _finding_metrics(found: Sequence[tuple[Row, Finding]]) -> dict[str, float]:
-    marks: list[Mark] = [mark for _, finding in found for mark in finding.marks]
-    failed = [finding for row, finding in found if (row.episode.reward or 0.0) < 0.5]
-    share: Any = np.mean([bool(finding.marks) for finding in failed]) if failed else 0.0
-    return {
-        "marks": float(len(marks)),
-        "failed_with_mark": float(share),
-        "lessons": float(sum(bool(finding.lesson) for _, finding in found)),
-    }
