@@ -48,3 +48,11 @@ def test_a_cheap_stage_is_done_again_under_new_settings(tmp_path):
     folder.finish("plan")
     assert not folder.begin("plan", 1, cheap=True)
     assert folder.begin("plan", 2, cheap=True)
+
+
+def test_what_earlier_times_of_a_cheap_stage_cost_stays_charged(tmp_path):
+    folder = RunFolder(tmp_path, Recipe())
+    for settings, seconds in ((1, 2.0), (2, 3.0)):
+        assert folder.begin("plan", settings, cheap=True)
+        folder.finish("plan", Cost(seconds=seconds))
+    assert RunFolder(tmp_path, Recipe()).marks["plan"].cost == Cost(seconds=5.0)

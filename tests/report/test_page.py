@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from pivotune.core.estimate import Estimate
 from pivotune.core.scores import Crossover, TaxComparison
-from pivotune.report.data import ReportData
+from pivotune.core.types import Cost
+from pivotune.report.data import ReportData, StageCost
 from pivotune.report.page import build_page
 from pivotune.report.tables import LISTED_PIVOTS
 from pivotune.report.tax import pick_model, router_table, score_table, tax_section
@@ -261,3 +262,13 @@ def test_models_without_a_defined_tax_are_told_apart() -> None:
     section = tax_section(findings(never), "m", [])
     assert section
     assert "The base does not catch up within 32 tries." in section.says
+
+
+def test_the_flow_names_every_stage_once() -> None:
+    full = full_report()
+    imported = StageCost("import", Cost(seconds=2.0))
+    for costs in (full.costs, (imported, *full.costs)):
+        page = build_page(replace(full, costs=costs))
+        flow = page[page.index('class="flow"') : page.index("</ol>")]
+        assert flow.count("<b>import</b>") == 1
+        assert "3 trajectories of plain" in flow

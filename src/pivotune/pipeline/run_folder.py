@@ -85,7 +85,8 @@ class RunFolder:
         key = content_hash(settings)
         mark = self.marks.get(stage)
         if mark is None or (cheap and mark.settings != key):
-            self._mark(stage, StageMark(key, done=False))
+            spent = mark.cost if mark is not None else Cost()
+            self._mark(stage, StageMark(key, done=False, cost=spent))
             return True
         if mark.settings != key:
             root = stage.partition("/")[0]
@@ -97,8 +98,9 @@ class RunFolder:
         return not mark.done
 
     def finish(self, stage: str, cost: Cost = Cost()) -> None:  # noqa: B008  (frozen)
-        """Mark as done, with what it cost."""
-        self._mark(stage, StageMark(self.marks[stage].settings, done=True, cost=cost))
+        """Mark as done, with what it cost besides what earlier times of a cheap stage did."""
+        mark = self.marks[stage]
+        self._mark(stage, StageMark(mark.settings, done=True, cost=mark.cost + cost))
 
     def settings(self, stage: str) -> str:
         """The hash under which a stage ran, to be part of the settings of the next."""

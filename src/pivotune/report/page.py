@@ -386,8 +386,11 @@ def _flow(data: ReportData, figures: TurnFigures | None) -> Iterator[Step]:
     if not longest:
         return
     results = {"plan": "preflight"}
-    if data.traces:
-        yield Step("import", "", show_line(data.traces, 200), 0)
+    traces = show_line(data.traces, 200)
+    if any(each.stage == "import" for each in data.costs):
+        results["import"] = traces
+    elif traces:
+        yield Step("import", "", traces, 0)
     if figures:
         results["profile"] = f"{figures.turns:,} turns profiled"
         results["select"] = f"{figures.selected:,} pivots, sampled again"
