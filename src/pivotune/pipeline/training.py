@@ -115,6 +115,7 @@ def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
         steps=method.steps,
         seed=recipe.seed,
         learning_rate=method.learning_rate,
+        schedule="cosine",
         evaluate_every=recipe.evaluate.every,
         checkpoint_every=min(10, recipe.evaluate.every) or 10,
         recompute=method.recompute,
