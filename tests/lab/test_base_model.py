@@ -1,3 +1,4 @@
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pivotune.models.fresh import ModelShape, fresh_policy
 from pivotune.models.policy import load_policy
 
 SMALL = BaseConfig(
-    mixture=MixtureConfig(games=1, items=1),
+    mixture=MixtureConfig(games=1, items=1, echo_steps=1),
     shape=ModelShape(hidden=16, layers=1, heads=2, kv_heads=1, intermediate=16),
     tokenizer_steps=3,
     steps=4,
@@ -46,6 +47,20 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path) ->
     cut = train_base(tmp_path / "cut", SMALL, seed=5)
     pairs = zip(weights(whole.policy), weights(cut.policy), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
+
+
+def test_the_shipped_model_is_what_the_defaults_build() -> None:
+    folder = Path(str(files("pivotune"))) / "lab" / "assets" / "base"
+    card = read_json(folder / "card.json", BaseCard)
+    assert card.config == BaseConfig()
+    assert card.seed == 0
+    assert card.parameters == sum(each.numel() for each in weights(folder))
+    assert sum(each.stat().st_size for each in folder.iterdir()) < 8_000_000
+    # Unsure, not unable: much better when it takes its likeliest action.
+    unsure, sure = (card.measured.household[heat].won.share for heat in ("1.0", "0.0"))
+    assert 0.15 < unsure < 0.4 < sure
+    good = [name for name, found in card.measured.skills["1.0"].items() if found.share >= 0.6]
+    assert len(good) >= 6
 
 
 def test_a_build_writes_a_model_with_its_card(tmp_path: Path) -> None:
