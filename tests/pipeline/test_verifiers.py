@@ -1,8 +1,8 @@
 import pytest
 
 from pivotune.core.errors import VerifierError
-from pivotune.pipeline.verifiers import open_verifier
 from pivotune.pipeline.recipe import load_recipe
+from pivotune.pipeline.verifiers import open_verifier
 
 
 def test_verifiers_are_set_by_name(tmp_path):
