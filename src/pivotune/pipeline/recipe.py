@@ -61,7 +61,7 @@ class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dialect: str = ""
     tools: str = ""
     merge_roles: bool = False
-    games: int = 160
+    games: int = 300
     noise: float = 0.0
     validation_share: float = 0.1
 
@@ -97,7 +97,7 @@ class EvaluateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     items: int = 3000
     validation: str = "household:seen"
     validation_games: int = 64
-    every: int = 10
+    every: int = 20
     temperature: float = 1.0
     max_turns: int = 30
 
@@ -131,8 +131,8 @@ class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _default_methods() -> dict[str, Method]:
     return {
-        "sft": Method("sft", learning_rate=3e-4),
-        "pivotrl": Method("local_grpo", learning_rate=3e-4),
+        "sft": Method("sft", learning_rate=1e-4, steps=60),
+        "pivotrl": Method("local_grpo", learning_rate=2e-4, steps=100, batch=32),
     }
 
 
