@@ -61,7 +61,7 @@ class TracesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dialect: str = ""
     tools: str = ""
     merge_roles: bool = False
-    games: int = 300
+    games: int = 400
     noise: float = 0.0
     validation_share: float = 0.1
 
@@ -133,6 +133,9 @@ def _default_methods() -> dict[str, Method]:
     return {
         "sft": Method("sft", learning_rate=1e-4, steps=60),
         "pivotrl": Method("local_grpo", learning_rate=2e-4, steps=100, batch=32),
+        "pivotrl_progress": Method(
+            "local_grpo", learning_rate=2e-4, steps=100, batch=32, verifier="progress"
+        ),
     }
 
 
@@ -154,7 +157,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     thinking: Literal["keep", "drop"] = "keep"
     sampler: Literal["torch", "server"] = "torch"
     server: ServerConfig = ServerConfig()
-    verifier: str = "progress"
+    verifier: str = "tool_call"
     traces: TracesConfig = TracesConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     candidates: CandidateConfig = CandidateConfig()
