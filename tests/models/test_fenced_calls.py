@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pivotune.core.types import Message, ParseOutcome, ToolCall, ToolSpec
@@ -112,6 +112,7 @@ VALUES = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=6), VALUES, max_size=4), st.text(max_size=20))
+@example({"```": "a\n```"}, "")
 def test_what_is_written_is_read_back(arguments, content) -> None:
     content = content.replace("`", "").strip()
     free = ToolSpec("go", "", {"type": "object"})

@@ -83,7 +83,7 @@ def read_fenced(
 
 def _read_calls(text: str, tools: Sequence[ToolSpec], said: list[str]) -> Iterator[ToolCall]:
     """Raises `JsonProblemError` for a block that is no list of calls."""
-    value = _read_json(text.partition(FENCE)[0], said)
+    value = _read_json(_block(text), said)
     schemas = {tool.name: tool.parameters for tool in tools}
     for item in value if isinstance(value, list) else [value]:
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
@@ -95,6 +95,13 @@ def _read_calls(text: str, tools: Sequence[ToolSpec], said: list[str]) -> Iterat
         properties = schemas[item["name"]].get("properties", {})
         fitted = {key: _fit(value, properties.get(key), said) for key, value in arguments.items()}
         yield ToolCall(item["name"], fitted, json.dumps(fitted, ensure_ascii=False))
+
+
+def _block(text: str) -> str:
+    """What stands before the closing fence. Strings of JSON hold no line break, so a fence at the
+    beginning of a line closes even where a string has one in it."""
+    block, closed, _ = text.partition(f"\n{FENCE}")
+    return block if closed else text.partition(FENCE)[0]
 
 
 def _arguments(item: JsonObject, said: list[str]) -> JsonObject:

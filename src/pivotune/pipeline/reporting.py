@@ -86,10 +86,10 @@ def headline(run: Run) -> list[str]:
 
 
 def _main_method(recipe: Recipe) -> str:
-    """The method of the headline: the last one that trains on pivots, else the last one."""
+    """The method of the headline: the first one that trains on pivots, else the last one."""
     names = list(recipe.methods)
     local = [name for name in names if recipe.methods[name].objective == "local_grpo"]
-    return (local or names or [""])[-1]
+    return local[0] if local else (names or [""])[-1]
 
 
 def _selections(run: Run) -> list[tuple[str, str]]:
