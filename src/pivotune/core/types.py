@@ -104,6 +104,11 @@ class ParseOutcome(enum.Enum):
     TRUNCATED = "truncated"
     EMPTY = "empty"
 
+    @property
+    def broken(self) -> bool:
+        """Whether no action could be read at all: malformed, truncated or empty."""
+        return self in (ParseOutcome.MALFORMED, ParseOutcome.TRUNCATED, ParseOutcome.EMPTY)
+
 
 class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     """One sampled action. The ids are the record; `message` is derived from them.

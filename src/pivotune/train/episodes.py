@@ -18,7 +18,7 @@ import numpy as np
 from pivotune.core.errors import RecipeError, VerifierError
 from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
-from pivotune.core.types import Cost, Episode, JsonObject, ParseOutcome, Task
+from pivotune.core.types import Cost, Episode, JsonObject, Task
 from pivotune.models.trees import Floats, TokenTree
 from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
 from pivotune.train.draws import draw_batch, draw_others
@@ -33,8 +33,6 @@ from pivotune.train.trunks import (
 )
 from pivotune.turns.rollout import EpisodeLimits, Play, episode_cost, run_episodes
 from pivotune.turns.sampling import PosteriorTemperatures, PtgsConfig
-
-_MALFORMED = (ParseOutcome.MALFORMED, ParseOutcome.TRUNCATED, ParseOutcome.EMPTY)
 
 
 class EpisodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -328,7 +326,7 @@ def episode_metrics(groups: Sequence[EpisodeGroup]) -> dict[str, float]:
         "turns_mean": float(np.mean([len(each.turns) for each in episodes])),
         "action_tokens_mean": float(np.mean([len(each.token_ids) for each in said] or [0])),
         "clipped_share": float(np.mean([each.finish == "length" for each in said] or [False])),
-        "malformed_share": float(np.mean([each.outcome in _MALFORMED for each in said] or [False])),
+        "malformed_share": float(np.mean([each.outcome.broken for each in said] or [False])),
         "temperature_mean": float(heat.mean()),
         "temperature_min": float(heat.min()),
         "temperature_max": float(heat.max()),

@@ -14,8 +14,6 @@ from pivotune.core.types import (
     content_hash,
 )
 
-BROKEN = (ParseOutcome.MALFORMED, ParseOutcome.TRUNCATED, ParseOutcome.EMPTY)
-
 
 def accept(reason: str = "accepted", **parts: float) -> Verdict:
     """Reward 1."""
@@ -38,7 +36,7 @@ def reject_broken(completion: Completion) -> Verdict | None:
     The category is a part of its own, so that profiles can count it.
     """
     outcome = completion.outcome
-    if outcome in BROKEN:
+    if outcome.broken:
         why = f": {completion.problem}" if completion.problem else ""
         return Verdict(0.0, f"{outcome.value}{why}", {outcome.value: 1.0})
     message = completion.message

@@ -16,7 +16,7 @@ import numpy as np
 
 from pivotune.core.errors import RecipeError
 from pivotune.core.seeds import derive_seed
-from pivotune.core.types import Completion, Cost, JsonObject, ParseOutcome, Turn
+from pivotune.core.types import Completion, Cost, JsonObject, Turn
 from pivotune.models.trees import (
     Segment,
     TokenTree,
@@ -30,8 +30,6 @@ from pivotune.train.refresh import RefreshConfig, Refresher
 from pivotune.train.trunks import merge_trunks
 from pivotune.turns.rollout import Group, check_invalid_share, sample_groups
 from pivotune.turns.sampling import PosteriorTemperatures, PtgsConfig
-
-_MALFORMED = (ParseOutcome.MALFORMED, ParseOutcome.TRUNCATED, ParseOutcome.EMPTY)
 
 
 class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,7 +206,7 @@ class LocalGrpo:
 
 def action_advantages(group: Group, config: LocalGrpoConfig) -> GroupAdvantages:
     """Advantages of a group's actions, with those that do not parse treated as asked."""
-    malformed = np.array([each.outcome in _MALFORMED for each in group.completions], bool)
+    malformed = np.array([each.outcome.broken for each in group.completions], bool)
     rewards = [verdict.reward for verdict in group.verdicts]
     if config.malformed == "reward":
         return group_advantages(rewards, baseline=config.baseline, scale=config.scale)
@@ -257,7 +255,7 @@ def group_metrics(
         "groups": len(groups),
         "live_share": float(np.mean([each.live for each in advantages] or [False])),
         "invalid": float(sum(v.invalid for group in groups for v in group.verdicts)),
-        "malformed_share": float(np.mean([each.outcome in _MALFORMED for each in completions])),
+        "malformed_share": float(np.mean([each.outcome.broken for each in completions])),
         "action_tokens_mean": float(lengths.mean()),
         "action_tokens_max": float(lengths.max()),
         "clipped_share": float(np.mean([each.finish == "length" for each in completions])),
