@@ -166,7 +166,9 @@ def test_a_killed_profile_goes_on_and_samples_nothing_twice(monkeypatch, capsys,
     with endpoint(answer) as server:
         inner = server.script
         arguments = (monkeypatch, capsys, "profile", traces, "--server", server.url)
-        more = ("--samples", 6, "profile.portion=2", "--run", tmp_path / "run")
+        # One at a time: nobody waits for requests in flight, and the next run must not meet them.
+        more = ("--samples", 6, "profile.portion=2", "server.concurrency=1")
+        more = (*more, "--run", tmp_path / "run")
         server.script = lambda request: Reply(b"gone", 410) if len(asked) >= 12 else inner(request)
         code, said = run(*arguments, *more)
         assert code == 17

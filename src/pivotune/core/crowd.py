@@ -48,6 +48,7 @@ class Crowd:
                 try:
                     done.put((index, self._post(path, bodies[index], stopped)))
                 except Exception as error:
+                    stopped.set()
                     done.put((index, error))
 
         for _ in range(min(int(self._most), len(bodies))):
