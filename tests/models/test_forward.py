@@ -1,5 +1,7 @@
 """The training pass: the plain path against a hand computation, the tree path against the plain."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -8,9 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import flex_attention
 
 from pivotune.core.errors import DataError, ModelError, NumericsError
 from pivotune.models import forward
+from pivotune.models.attention import flex_inputs
 from pivotune.models.forward import self_check, token_logprobs, validate_tree
 from pivotune.models.packing import FlatSignals, TreeLayout, tree_layout
 from pivotune.models.trees import (
@@ -35,6 +39,16 @@ def gradients(model: Any, trees: list[TokenTree], **options: Any) -> list[torch.
     weights = torch.linspace(-1, 1, len(logprobs)) / len(logprobs)
     (logprobs * weights).sum().backward()
     return [logprobs.detach(), *(p.grad.clone() for p in model.parameters())]
+
+
+@contextmanager
+def flex_on_cpu() -> Iterator[None]:
+    """The tree path as on a GPU, with FlexAttention, uncompiled. Its gradients are those of any
+    device; on the CPU torch refuses them by a check that is left out here."""
+    with pytest.MonkeyPatch.context() as patch, torch.compiler.set_stance("force_eager"):
+        patch.setattr(flex_attention, "_validate_device", lambda *_tensors: None)
+        patch.setattr(forward, "attention_inputs", flex_inputs)
+        yield
 
 
 def has_live(trees: list[TokenTree]) -> bool:
@@ -91,6 +105,32 @@ def test_tree_path_equals_plain_path(trees: list[TokenTree], family: str) -> Non
     ours, plain = (gradients(model, trees, path=path) for path in PATHS)
     for tree_value, plain_value in zip(ours, plain, strict=True):
         torch.testing.assert_close(tree_value, plain_value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@given(token_trees(), st.sampled_from(sorted(FAMILIES)))
+@settings(deadline=None, max_examples=15)
+def test_flex_attention_equals_plain_path(trees: list[TokenTree], family: str) -> None:
+    if not has_live(trees):
+        return
+    model = MODELS[family]
+    plain = gradients(model, trees, path="plain")
+    with flex_on_cpu():
+        flex = gradients(model, trees)
+    for flex_value, plain_value in zip(flex, plain, strict=True):
+        torch.testing.assert_close(flex_value, plain_value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_over_several_blocks_of_its_mask() -> None:
+    """A block of the mask is 128 x 128; the last one is not full."""
+    trees = [group(300, [20, 31, 7], attach=250), group(90, [12, 12], seed=1)]
+    plain = gradients(MODELS["qwen3"], trees, path="plain")
+    for options in ({}, {"recompute": True}):
+        with flex_on_cpu():
+            flex = gradients(MODELS["qwen3"], trees, **options)
+        for flex_value, plain_value in zip(flex, plain, strict=True):
+            torch.testing.assert_close(flex_value, plain_value, rtol=1e-5, atol=1e-5)
 
 
 def test_trunks_without_branches_equal_plain_rows() -> None:
@@ -192,20 +232,25 @@ def leaky_layout(trees: list[TokenTree], signals: FlatSignals) -> TreeLayout:
     key, query = block.start, block.start + block.lengths[0]
     leak = replace(fork, queries=np.array([query]), prefix=(*fork.prefix, (key, key + 1)))
     rest = replace(fork, queries=fork.queries[fork.queries != query])
-    return replace(layout, forks=(rest, leak))
+    leave = layout.leave.copy()
+    leave[key] = layout.enter[query] + 1
+    return replace(layout, forks=(rest, leak), leave=leave)
 
 
-def test_a_leak_from_a_sibling_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("attention", [nullcontext, flex_on_cpu])
+def test_a_leak_from_a_sibling_is_caught(attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = [group(60, [9, 8, 8, 8], name="pivot-7")]
-    clean = token_logprobs(MODELS["qwen3"], trees).logprobs
-    assert self_check(MODELS["qwen3"], trees) < 1e-5
-    monkeypatch.setattr(forward, "tree_layout", leaky_layout)
-    leaked = token_logprobs(MODELS["qwen3"], trees)
-    moved = (leaked.logprobs - clean).abs().detach().numpy()
-    assert moved.max() > 1e-3
-    assert set(leaked.signals.segment[moved > 1e-5].tolist()) == {3}
-    with pytest.raises(NumericsError, match="pivot-7, segment 3, token"):
-        self_check(MODELS["qwen3"], trees)
+    with attention():
+        clean = token_logprobs(MODELS["qwen3"], trees).logprobs
+        assert self_check(MODELS["qwen3"], trees) < 1e-5
+        monkeypatch.setattr(forward, "tree_layout", leaky_layout)
+        leaked = token_logprobs(MODELS["qwen3"], trees)
+        moved = (leaked.logprobs - clean).abs().detach().numpy()
+        assert moved.max() > 1e-3
+        assert set(leaked.signals.segment[moved > 1e-5].tolist()) == {3}
+        with pytest.raises(NumericsError, match="pivot-7, segment 3, token"):
+            self_check(MODELS["qwen3"], trees)
 
 
 def test_an_unsupported_model_is_refused_on_the_tree_path_only() -> None:

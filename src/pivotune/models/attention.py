@@ -98,6 +98,18 @@ def block_mask(layout: TreeLayout, device: torch.device) -> BlockMask:
     )
 
 
+def attention_inputs(layout: TreeLayout, device: torch.device) -> tuple[str, dict[str, Any]]:
+    """The attention that computes a layout on this device: its name, and what it is given."""
+    if device.type == "cpu":
+        return ATTENTION_NAME, {"tree": tree_index(layout)}
+    return flex_inputs(layout, device)
+
+
+def flex_inputs(layout: TreeLayout, device: torch.device) -> tuple[str, dict[str, Any]]:
+    """As `attention_inputs`, for FlexAttention."""
+    return "flex_attention", {"attention_mask": block_mask(layout, device)}
+
+
 @contextmanager
 def attention_set_to(model: Any, name: str) -> Iterator[None]:
     """Switches a Hugging Face model's attention implementation, and back at the end."""

@@ -22,11 +22,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from pivotune.core.errors import DataError, ModelError, NumericsError
 from pivotune.models.attention import (
-    ATTENTION_NAME,
+    attention_inputs,
     attention_set_to,
-    block_mask,
     supports_trees,
-    tree_index,
 )
 from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout, tree_layout
 from pivotune.models.trees import Segment, Signal, Targets, TokenTree, path_ids, path_length
@@ -236,11 +234,7 @@ def _tree_hidden(
         "input_ids": torch.from_numpy(layout.input_ids).to(device)[None],
         "position_ids": torch.from_numpy(layout.position_ids).to(device)[None],
     }
-    if device.type == "cpu":
-        name = ATTENTION_NAME
-        seen: dict[str, Any] = {"tree": tree_index(layout)}
-    else:
-        name, seen = "flex_attention", {"attention_mask": block_mask(layout, device)}
+    name, seen = attention_inputs(layout, device)
     with attention_set_to(base, name), _recomputing(base, recompute, name):
         output = base.base_model(**inputs, **seen, use_cache=False)
     predictors = torch.from_numpy(layout.predictors).to(device)
