@@ -12,7 +12,7 @@ from pivotune.models.policy import load_policy
 from pivotune.train.losses import LossConfig
 from pivotune.train.objective import Collected, Materials
 from pivotune.train.objectives.likelihood import Likelihood, LikelihoodConfig
-from pivotune.train.trainer import TrainConfig, Validation, learning_rate, train
+from pivotune.train.trainer import VALIDATED, TrainConfig, Validation, learning_rate, train
 from train.toy import RandomGroups, sentence, small_policy
 
 CONFIG = TrainConfig(
@@ -229,13 +229,17 @@ def test_the_best_policy_is_kept(tmp_path):
         return Validation(scores[step], Cost(rollout_turns=3), {"extra": 1.0})
 
     config = msgspec.structs.replace(CONFIG, evaluate_every=2)
-    result = train(policy, RandomGroups(policy), config, tmp_path, evaluate=evaluate)
+    result = train(
+        policy, RandomGroups(policy), config, tmp_path, evaluate=evaluate, keep_validated=True
+    )
     assert (result.best_step, result.best_score) == (4, 0.9)
     assert result.policy == tmp_path / "best"
     assert load_policy(result.policy).hash == hashes[4]
     assert load_policy(tmp_path / "final").hash == hashes[6]
     assert {x["step"]: x["validation"] for x in lines(tmp_path) if "validation" in x} == scores
     assert result.costs["validate"].rollout_turns == 12
+    kept = {int(each.name): load_policy(each).hash for each in (tmp_path / VALIDATED).iterdir()}
+    assert kept == {step: hashes[step] for step in (2, 4, 6)}
 
 
 def test_the_policy_of_the_beginning_may_be_the_best(tmp_path):

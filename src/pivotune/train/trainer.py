@@ -7,6 +7,7 @@ over. The model stays in evaluation mode (no dropout), so that trainer and sampl
 function and the first ratio is 1. A run folder holds
 
     metrics.jsonl   one line a step     last/   state to resume from     best/, final/   policies
+    validated/STEP  every policy that was validated after step 0, where it is asked for
 """
 
 import math
@@ -55,6 +56,9 @@ from pivotune.train.update import (
 )
 
 Metrics = dict[str, Any]
+
+VALIDATED = "validated"
+"""Folder of the kept policies, one folder a step."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,17 +142,18 @@ def train(
     reference: Policy | None = None,
     on_step: OnStep | None = None,
     evaluate: Evaluate | None = None,
+    keep_validated: bool = False,
 ) -> TrainResult:
     """Train `policy` in place, or go on where the run folder stopped.
 
     `policy` is always given with the weights that the run began with, also when resuming: the
     reference is a frozen copy of them unless one is given, and only exists where beta is not 0.
     `evaluate(steps done)` is called before the first step too, so that the best policy may be
-    the one that training began with. Raises `NumericsError` when a check of the first batch
-    fails or a loss or gradient is not finite; `StoreError` when the run folder belongs to
-    other settings.
+    the one that training began with; `keep_validated` keeps every later policy that it saw.
+    Raises `NumericsError` when a check of the first batch fails or a loss or gradient is not
+    finite; `StoreError` when the run folder belongs to other settings.
     """
-    run = _Run(policy, objective, config, run_dir, reference, evaluate)
+    run = _Run(policy, objective, config, run_dir, reference, evaluate, keep_validated)
     try:
         run.resume()
         for step in range(run.step, config.steps):
@@ -181,6 +186,7 @@ class _Run:
         run_dir: Path,
         reference: Policy | None,
         evaluate: Evaluate | None,
+        keep_validated: bool,
     ) -> None:
         self.policy = policy
         self.model: nn.Module = policy.model.eval()
@@ -188,6 +194,7 @@ class _Run:
         self.config = config
         self.run_dir = run_dir
         self.evaluate = evaluate
+        self.keep_validated = keep_validated
         self.how = Pass(config.path, config.precision, config.recompute)
         self.step = 0
         self.best_step: int | None = None
@@ -368,6 +375,8 @@ class _Run:
         if self.best_score is None or found.score > self.best_score:
             replace_folder(self.run_dir / "best", self.policy.save)
             self.best_step, self.best_score = self.step, found.score
+        if self.keep_validated and self.step:
+            replace_folder(self.run_dir / VALIDATED / str(self.step), self.policy.save)
         return {"validation": found.score, **found.metrics}
 
     def save(self) -> None:
