@@ -3,7 +3,13 @@ import pytest
 
 from pivotune.core.errors import DataError
 from pivotune.core.tally import Tally
-from pivotune.evaluate.tax import class_moves, compare_tax, forecast_tax, rank_correlation
+from pivotune.evaluate.tax import (
+    class_moves,
+    compare_tax,
+    forecast_tax,
+    forecast_tax_over,
+    rank_correlation,
+)
 
 
 def sampled(rates_T: np.ndarray, n: int, seed: int) -> dict[str, Tally]:
@@ -107,3 +113,21 @@ def test_rank_correlation_with_ties() -> None:
     expected = centred_x @ centred_y / np.sqrt((centred_x**2).sum() * (centred_y**2).sum())
     assert rank_correlation(x, y) == pytest.approx(expected)
     assert np.isnan(rank_correlation(x, np.ones(4)))
+
+
+def test_a_forecast_over_runs_ranks_all_their_models_together() -> None:
+    def run(seed: int, lams: tuple[float, ...]) -> tuple[dict[str, Tally], dict[str, dict]]:
+        rates_T = np.random.default_rng(seed).beta(0.6, 1.2, 300)
+        posts = {
+            str(lam): sampled(collapsed(rates_T, lam, lam / 2, seed + 1), 32, seed + 2)
+            for lam in lams
+        }
+        return sampled(rates_T, 32, seed + 3), posts
+
+    one, two = run(0, (0.0, 0.4)), run(10, (0.2, 0.8))
+    found = forecast_tax_over([one, two])
+    assert found.tasks == 600
+    assert found.value is not None
+    assert found.value > 0.9
+    assert forecast_tax_over([one]).value is None
+    assert forecast_tax_over([one, two], full_k=64).value is None

@@ -6,7 +6,7 @@ mean over tasks of pass@k, A(K) the headroom area, S(K) its share of what was le
 
 import msgspec
 
-from pivotune.core.estimate import Estimate
+from pivotune.core.estimate import Estimate, OverSeeds
 
 CLASS_NAMES = ("always", "given compute", "never")
 """Tasks that every rollout solves, that some solve, that none solves."""
@@ -98,10 +98,82 @@ class Forecast(msgspec.Struct, frozen=True):
     rank_correlation: Estimate
 
 
+class Matched(msgspec.Struct, frozen=True):
+    """Two post-trained models where their first tries are about equally good.
+
+    The one that ends better stands at an earlier checkpoint: `steps` are left's and right's,
+    None for the policy that is compared everywhere else. `first` and `last` are the shares of
+    tasks that one try and K tries solve. Differences are left minus right, paired by task.
+    """
+
+    left: str
+    right: str
+    steps: tuple[int | None, int | None]
+    k: int
+    tasks: int
+    first: tuple[float, float]
+    last: tuple[float, float]
+    first_difference: Estimate
+    last_difference: Estimate
+    area_difference: Estimate
+    share_difference: Estimate
+
+
 class TaxFindings(msgspec.Struct, frozen=True):
-    """Post-trained models against one base at K = `k`; `reliability` has the base first."""
+    """Post-trained models against one base at K = `k`; `reliability` has the base first.
+
+    `matched` is empty where no checkpoints of the training were counted.
+    """
 
     k: int
     comparisons: tuple[TaxComparison, ...]
     reliability: tuple[Reliability, ...]
     forecast: Forecast
+    matched: tuple[Matched, ...] = ()
+
+
+class PolicyOverSeeds(msgspec.Struct, frozen=True):
+    """One policy over seeds; the taxes of the base are undefined.
+
+    `clear` counts the seeds in which the interval of Tax_S lies above zero (headroom lost), and
+    those in which it lies below.
+    """
+
+    name: str
+    first: OverSeeds
+    last: OverSeeds
+    area: OverSeeds
+    share: OverSeeds
+    tax_area: OverSeeds
+    tax_share: OverSeeds
+    clear: tuple[int, int] = (0, 0)
+
+
+class MatchedOverSeeds(msgspec.Struct, frozen=True):
+    """Differences of two models at equal first-try success over seeds, left minus right.
+
+    `clear` counts the seeds in which the interval of the difference in S(K) lies above zero
+    (left has more left to gain), and those in which it lies below.
+    """
+
+    left: str
+    right: str
+    first: OverSeeds
+    last: OverSeeds
+    area: OverSeeds
+    share: OverSeeds
+    clear: tuple[int, int]
+
+
+class TaxOverSeeds(msgspec.Struct, frozen=True):
+    """Several runs of one recipe as one table; the base is the first policy.
+
+    `left_out` names models that some run lacks. `forecast` takes all runs' models together.
+    """
+
+    k: int
+    seeds: int
+    policies: tuple[PolicyOverSeeds, ...]
+    matched: tuple[MatchedOverSeeds, ...]
+    forecast: Forecast
+    left_out: tuple[str, ...]

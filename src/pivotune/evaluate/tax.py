@@ -205,29 +205,45 @@ def forecast_tax(
     half. The value is the mean over random halves; the interval takes in the halves and a
     resample of the tasks in each half, for this set of models. At least three models are needed.
     """
-    if len(posts) < 3:
-        return Estimate.undefined(f"a rank correlation needs three models, got {len(posts)}")
-    tasks = [
-        task
-        for task in base
-        if all(task in side and side[task].n >= full_k for side in (base, *posts.values()))
-    ]
-    left_out = len(base) - len(tasks)
-    if len(tasks) < 2:
+    return forecast_tax_over([(base, posts)], cheap_k, full_k, seed)
+
+
+def forecast_tax_over(
+    runs: Sequence[tuple[Tallies, Mapping[str, Tallies]]],
+    cheap_k: int = 8,
+    full_k: int = 32,
+    seed: int = 0,
+) -> Estimate:
+    """The same for the models of several runs together, each taxed against its own run's base.
+
+    Every run's tasks are halved by themselves.
+    """
+    models = sum(len(posts) for _, posts in runs)
+    if models < 3:
+        return Estimate.undefined(f"a rank correlation needs three models, got {models}")
+    curves = [_run_curves(base, posts, full_k) for base, posts in runs]
+    tasks = sum(each.shape[1] for each in curves)
+    left_out = sum(len(base) for base, _ in runs) - tasks
+    if any(each.shape[1] < 2 for each in curves):
         return Estimate.undefined(
             f"no two tasks have {full_k} rollouts everywhere", left_out=left_out
         )
-    sides = [[side[task] for task in tasks] for side in (base, *posts.values())]
-    curves_PTK = np.stack([_task_curves(side, full_k) for side in sides])
     rng, parts = np.random.default_rng(seed), []
-    portion = max(1, _WEIGHTS // len(tasks))
+    portion = max(1, _WEIGHTS // tasks)
     for start in range(0, RESAMPLES, portion):
-        plain, drawn = _random_halves(len(tasks), min(portion, RESAMPLES - start), rng)
-        parts.append([_half_against_half(curves_PTK, *each, cheap_k) for each in (plain, drawn)])
+        splits = min(portion, RESAMPLES - start)
+        parts.append(_half_against_half(curves, cheap_k, splits, rng))
     halves_R, resampled_R = (np.concatenate(each) for each in zip(*parts, strict=True))
     if np.isnan(halves_R).all():
-        return Estimate.undefined("the models' taxes do not differ", len(tasks), left_out)
-    return bootstrap_estimate(float(np.nanmean(halves_R)), resampled_R, len(tasks), left_out)
+        return Estimate.undefined("the models' taxes do not differ", tasks, left_out)
+    return bootstrap_estimate(float(np.nanmean(halves_R)), resampled_R, tasks, left_out)
+
+
+def _run_curves(base: Tallies, posts: Mapping[str, Tallies], k: int) -> Floats:
+    """The coverage curves of a run's policies, the base first (shape P + 1, T, K)."""
+    sides = (base, *posts.values())
+    tasks = [task for task in base if all(task in side and side[task].n >= k for side in sides)]
+    return np.stack([_task_curves([side[task] for task in tasks], k) for side in sides])
 
 
 def _task_curves(tallies: Sequence[Tally], k: int) -> Floats:
@@ -250,12 +266,18 @@ def _random_halves(
 
 
 def _half_against_half(
-    curves_PTK: Floats, cheap_RT: Floats, full_RT: Floats, cheap_k: int
-) -> Floats:
-    """The rank correlation over models of each split (shape R)."""
-    cheap_RP = _share_taxes(curves_PTK[..., :cheap_k], cheap_RT)
-    full_RP = _share_taxes(curves_PTK, full_RT)
-    return rank_correlation(cheap_RP, full_RP)
+    curves: Sequence[Floats], cheap_k: int, splits: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """The rank correlation over all runs' models of each split, as split and redrawn (shape R)."""
+    cheap: tuple[list[Floats], list[Floats]] = ([], [])
+    full: tuple[list[Floats], list[Floats]] = ([], [])
+    for curves_PTK in curves:
+        halves = _random_halves(curves_PTK.shape[1], splits, rng)
+        for way, (cheap_RT, full_RT) in enumerate(halves):
+            cheap[way].append(_share_taxes(curves_PTK[..., :cheap_k], cheap_RT))
+            full[way].append(_share_taxes(curves_PTK, full_RT))
+    plain, drawn = (rank_correlation(np.hstack(cheap[way]), np.hstack(full[way])) for way in (0, 1))
+    return plain, drawn
 
 
 def _share_taxes(curves_PTK: Floats, weights_RT: Floats) -> Floats:
