@@ -77,7 +77,7 @@ def mistakes():
 
 def test_states_stand_just_after_the_bases_mistakes(mistakes, tmp_path):
     assert len(mistakes.states) == 5
-    assert mistakes.episodes == mistakes.won <= 12
+    assert len(mistakes.played) == mistakes.won <= 12
     assert mistakes.failed_with_mistake is None
     assert set(mistakes.first_turns) == {2}
     for state in mistakes.states:

@@ -56,3 +56,17 @@ def test_what_earlier_times_of_a_cheap_stage_cost_stays_charged(tmp_path):
         assert folder.begin("plan", settings, cheap=True)
         folder.finish("plan", Cost(seconds=seconds))
     assert RunFolder(tmp_path, Recipe()).marks["plan"].cost == Cost(seconds=5.0)
+
+
+def test_processes_on_one_folder_keep_each_others_marks(tmp_path):
+    first, second = RunFolder(tmp_path, Recipe()), RunFolder(tmp_path, Recipe())
+    assert first.begin("train/sft", 1)
+    assert second.begin("train/pivotrl", 1)
+    first.finish("train/sft", Cost(seconds=1.0))
+    second.finish("train/pivotrl")
+    marks = RunFolder(tmp_path, Recipe()).marks
+    assert {name: mark.done for name, mark in marks.items()} == {
+        "train/sft": True,
+        "train/pivotrl": True,
+    }
+    assert marks["train/sft"].cost == Cost(seconds=1.0)

@@ -40,6 +40,16 @@ def study(
     run: Annotated[Path, typer.Option("--run", "-r", help="The study's folder.")],
     rates: Annotated[str, typer.Option(help="The grid of learning rates.")] = "1e-4,3e-4,1e-3",
     seeds: Annotated[str, typer.Option(help="Seeds of the final runs.")] = "1,2,3",
+    share_rates: Annotated[
+        bool,
+        typer.Option(
+            "--share-rates",
+            help="Tune the first method of each objective; the others take its rate.",
+        ),
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Processes at once; each works on one method of one seed.")
+    ] = 1,
 ) -> None:
     """Every method at the best rate of one grid, then several seeds; resumes."""
     limit_threads()
@@ -48,6 +58,8 @@ def study(
     config = StudyConfig(
         grid=tuple(float(each) for each in rates.split(",")),
         seeds=tuple(int(each) for each in seeds.split(",")),
+        share_rates=share_rates,
+        jobs=jobs,
     )
     screen = Screen(Console())
     result = run_study(run, load_recipe(recipe), config, screen)

@@ -20,7 +20,7 @@ from pivotune.cli.view import view
 from pivotune.core.errors import NoPivots, PivotuneError, RecipeError
 from pivotune.models.threads import limit_threads
 from pivotune.pipeline.recipe import load_recipe
-from pivotune.pipeline.run import Run
+from pivotune.pipeline.run import BASE, Run
 from pivotune.pipeline.run_folder import RunFolder
 
 app = typer.Typer(
@@ -50,6 +50,15 @@ Redo = Annotated[
     str, typer.Option(help="Drop this stage's output and what follows, then go on from there.")
 ]
 
+
+Only = Annotated[
+    str,
+    typer.Option(
+        metavar="POLICIES",
+        help="Work on these methods (or `base`: what they share) only, and write no report. "
+        "Several processes may do so in one folder, after one with `--only base`.",
+    ),
+]
 
 TraceArguments = Annotated[
     list[str] | None,
@@ -103,6 +112,16 @@ def _open(arguments: list[str] | None, run: Path | None, redo: str) -> Run:
     return Run(folder, Screen(Console()))
 
 
+def _narrow(run: Run, only: str) -> Run:
+    """The run with only these policies to work on."""
+    names = [each.strip() for each in only.split(",")] if only else []
+    known = [BASE, *run.recipe.methods]
+    for name in names:
+        if name not in known:
+            raise RecipeError("--only: no such policy", got=name, expected=", ".join(known))
+    return Run(run.folder, run.watch, frozenset(names) or None)
+
+
 def _run_to(run: Run, last: str, *, skip: tuple[str, ...] = ()) -> None:
     limit_threads()
     from pivotune.pipeline.flow import run_stages
@@ -126,11 +145,14 @@ def _options(
 
 
 @app.command(name="run")
-def run_command(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
+def run_command(
+    arguments: Arguments = None, run: RunOption = None, only: Only = "", redo: Redo = ""
+) -> None:
     """The whole flow: traces in, report out. Goes on where it stopped."""
-    opened = _open(arguments, run, redo)
-    _run_to(opened, "report")
-    _say_results(opened)
+    opened = _narrow(_open(arguments, run, redo), only)
+    _run_to(opened, "report" if opened.only is None else "recovery")
+    if opened.only is None:
+        _say_results(opened)
 
 
 @app.command(name="import")
@@ -205,9 +227,11 @@ def select(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") 
 
 
 @app.command()
-def train(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
+def train(
+    arguments: Arguments = None, run: RunOption = None, only: Only = "", redo: Redo = ""
+) -> None:
     """Train every method of the recipe from the same base."""
-    _run_to(_open(arguments, run, redo), "train")
+    _run_to(_narrow(_open(arguments, run, redo), only), "train")
 
 
 @app.command()

@@ -5,13 +5,18 @@ cut off when the log is opened again, so that a stage goes on from the last comp
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from pivotune.core.errors import StoreError
+
+if sys.platform != "win32":
+    import fcntl
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
@@ -54,6 +59,23 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise StoreError(
             f"damaged file: {error}", where=str(path), fix="delete it and run the stage again"
         ) from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Wait for a file's lock and hold it, under a descriptor that a child process may inherit.
+
+    The system frees the lock when the last process that holds it ends. Windows has no such lock:
+    there one process works on a folder at a time.
+    """
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise _refused(path, error) from error
+    with file:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
 
 
 def write_records(path: Path, records: Iterable[Any]) -> None:

@@ -29,7 +29,15 @@ from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Cost, Episode, Message, Task, ToolSpec, Turn
 from pivotune.evaluate.intervals import bootstrap_estimate, resample_tasks
 from pivotune.models.chat import ChatFormat
-from pivotune.turns.mistakes import Mark, ReplayDiffersError, oracle_marks, replayed
+from pivotune.turns.mistakes import (
+    Mark,
+    OracleTeacher,
+    ReplayDiffersError,
+    Teacher,
+    agreement,
+    oracle_marks,
+    replayed,
+)
 from pivotune.turns.rollout import (
     EpisodeLimits,
     MakeEnvironment,
@@ -60,11 +68,12 @@ class Mistakes(msgspec.Struct, frozen=True):
     """The states, and what the base's episodes were like.
 
     `failed_with_mistake` is the share of failed episodes with a pivotal mistake (published:
-    59 % on ALFWorld), `first_turns` the turns (from 0) of the first mistakes.
+    59 % on ALFWorld), `first_turns` the turns (from 0) of the first mistakes. `played` are the
+    episodes themselves.
     """
 
     states: tuple[MistakeState, ...]
-    episodes: int
+    played: tuple[Episode, ...]
     won: int
     failed_with_mistake: float | None
     first_turns: tuple[int, ...]
@@ -109,9 +118,10 @@ def find_mistakes(
 ) -> Mistakes:
     """Play the tasks in turn until there are `wanted` states, or no tasks any more."""
     states: list[MistakeState] = []
+    played: list[Episode] = []
     left_out: Counter[str] = Counter()
     first_turns: list[int] = []
-    episodes = won = failed = marked = 0
+    won = failed = marked = 0
     cost = Cost()
     for start in range(0, len(tasks), portion):
         if len(states) >= wanted:
@@ -128,7 +138,7 @@ def find_mistakes(
             if episode.reward is None:
                 left_out["the environment failed"] += 1
                 continue
-            episodes += 1
+            played.append(episode)
             won += episode.reward >= 0.5
             marks = _marks(episode, make_environment, left_out)
             if episode.reward < 0.5:
@@ -138,7 +148,7 @@ def find_mistakes(
                 states += _draw_state(episode, marks, make_environment, limits, seed, left_out)
     return Mistakes(
         states=tuple(states[:wanted]),
-        episodes=episodes,
+        played=tuple(played),
         won=won,
         failed_with_mistake=marked / failed if failed else None,
         first_turns=tuple(first_turns),
@@ -191,6 +201,48 @@ def _draw_state(
             turns_left=left,
         )
     ]
+
+
+class TeacherScore(msgspec.Struct, frozen=True):
+    """A teacher's marks on some episodes beside the oracle's.
+
+    `within_one`: the share of its marks that are at most one turn from an oracle's (published:
+    77.8 %). `problems` counts what it said and could not be used.
+    """
+
+    episodes: int
+    marks: int
+    oracle_marks: int
+    precision: float | None
+    recall: float | None
+    within_one: float | None
+    problems: dict[str, int]
+    cost: Cost
+
+
+def score_teacher(
+    teacher: Teacher,
+    episodes: Sequence[Episode],
+    make_environment: MakeEnvironment,
+    *,
+    limit: int,
+    seed: int,
+) -> TeacherScore:
+    """Let the teacher mark at most `limit` turns an episode; the oracle marks all that it finds."""
+    found = teacher.detect(episodes, limit=limit, seed=seed)
+    longest = max((len(each.turns) for each in episodes), default=0)
+    truth = OracleTeacher(make_environment).detect(episodes, limit=longest, seed=seed)
+    counts = agreement(found.findings, truth.findings)
+    return TeacherScore(
+        episodes=len(episodes),
+        marks=counts.teacher,
+        oracle_marks=counts.oracle,
+        precision=counts.precision,
+        recall=counts.recall,
+        within_one=counts.within_one,
+        problems=found.problems,
+        cost=found.cost + truth.cost,
+    )
 
 
 def _remaining(view: OracleView | None) -> int | None:

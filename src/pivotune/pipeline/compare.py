@@ -34,14 +34,13 @@ from pivotune.models.policy import Prompts, load_policy
 from pivotune.models.server import ServerConfig, ServerSampler
 from pivotune.pipeline.evaluation import play_suite, policies
 from pivotune.pipeline.policies import (
-    BASE,
     open_policy,
     open_sampler,
     prompt_findings,
     prompt_maker,
 )
 from pivotune.pipeline.recipe import Recipe, load_recipe
-from pivotune.pipeline.run import Run, Watch
+from pivotune.pipeline.run import BASE, Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
 from pivotune.pipeline.tax import (
     TaxSettings,

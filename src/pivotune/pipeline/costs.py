@@ -6,8 +6,7 @@ from pivotune.core.ledger import Alternative, Prices
 from pivotune.core.types import Cost
 from pivotune.evaluate.suites import Suite, suite_cost
 from pivotune.pipeline.evaluation import read_outcomes, suites
-from pivotune.pipeline.policies import BASE
-from pivotune.pipeline.run import Run
+from pivotune.pipeline.run import BASE, Run
 from pivotune.pipeline.training import read_training
 
 LOCAL_OBJECTIVES = ("local_grpo",)

@@ -8,8 +8,8 @@ from pivotune.core.store import read_records
 from pivotune.core.types import Cost
 from pivotune.domains.catalog import make_environment, suite_tasks
 from pivotune.evaluate.suites import Kind, Outcome, Suite, evaluate_suite, suite_cost
-from pivotune.pipeline.policies import BASE, base_settings, open_policy, open_sampler
-from pivotune.pipeline.run import Run, Watch
+from pivotune.pipeline.policies import base_settings, open_policy, open_sampler
+from pivotune.pipeline.run import BASE, Run, Watch
 from pivotune.pipeline.training import trained_policy
 from pivotune.turns.rollout import EpisodeLimits
 
@@ -35,9 +35,9 @@ def suites(run: Run) -> list[Suite]:
 
 
 def policies(run: Run) -> dict[str, Path | None]:
-    """Every policy of the run by name; None is the base."""
-    trained = {name: trained_policy(run, name) for name in run.recipe.methods}
-    return {BASE: None, **trained}
+    """Every policy that the run works on, by name; None is the base."""
+    trained = {name: trained_policy(run, name) for name in run.methods}
+    return {BASE: None, **trained} if run.works_on(BASE) else {**trained}
 
 
 def evaluate(run: Run) -> None:

@@ -12,8 +12,6 @@ from pivotune.models.server import ServerSampler
 from pivotune.pipeline.recipe import Recipe, model_path
 from pivotune.pipeline.run import Run
 
-BASE = "base"
-
 
 def open_base(run: Run) -> Policy:
     """The policy that everything starts from and is compared with, after any warm start."""

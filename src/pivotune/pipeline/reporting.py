@@ -16,7 +16,6 @@ from pivotune.evaluate.suites import Suite
 from pivotune.pipeline.costs import CostReport, count_costs
 from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.plan import Plan
-from pivotune.pipeline.policies import BASE
 from pivotune.pipeline.profiled_turns import ProfiledTurns, read_profiled_turns
 from pivotune.pipeline.profiling import (
     FreshEstimate,
@@ -26,7 +25,7 @@ from pivotune.pipeline.profiling import (
 )
 from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.recovery import RecoveryResult
-from pivotune.pipeline.run import Run
+from pivotune.pipeline.run import BASE, Run
 from pivotune.pipeline.summary import Score, Summary, summarise
 from pivotune.pipeline.summary import headline as say_summary
 from pivotune.pipeline.tax import tax_settings
@@ -127,17 +126,15 @@ def _report_data(
         alternatives=costs.alternatives,
         prices=costs.prices,
         tax=summary.tax,
-        recovery=_recovery(run),
+        recovery=_recovery(run, summary.recovery),
         facts=tuple(_facts(run)),
         recipe=encode_config(recipe).decode(),
     )
 
 
-def _recovery(run: Run) -> Recovery | None:
-    path = run.folder.recovery / "scores.json"
-    if not (run.recipe.recovery.states and path.exists()):
+def _recovery(run: Run, found: RecoveryResult | None) -> Recovery | None:
+    if found is None:
         return None
-    found = read_json(path, RecoveryResult)
     return Recovery(
         states=max((each.states for each in found.scores.values()), default=0),
         replays=run.recipe.recovery.replays,

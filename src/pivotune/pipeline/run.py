@@ -8,8 +8,11 @@ from typing import Protocol
 from pivotune.core.store import read_records
 from pivotune.core.types import Trajectory, Turn
 from pivotune.ingest import split_turns
-from pivotune.pipeline.recipe import Recipe
+from pivotune.pipeline.recipe import Method, Recipe
 from pivotune.pipeline.run_folder import RunFolder
+
+BASE = "base"
+"""The name of the policy that everything starts from."""
 
 Advance = Callable[[int], None]
 
@@ -28,14 +31,26 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run while a stage works on it."""
+    """One run while a stage works on it.
+
+    `only`: the policies (methods, or the base) that this process works on; None: all of them.
+    """
 
     folder: RunFolder
     watch: Watch
+    only: frozenset[str] | None = None
 
     @property
     def recipe(self) -> Recipe:
         return self.folder.recipe
+
+    def works_on(self, policy: str) -> bool:
+        return self.only is None or policy in self.only
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """The recipe's methods that this process works on."""
+        return {name: each for name, each in self.recipe.methods.items() if self.works_on(name)}
 
     def trajectories(self) -> list[Trajectory]:
         """All imported trajectories; raises `StoreError` before the import stage."""

@@ -12,10 +12,12 @@
     costs.json summary.json report.html
 
 A stage that is finished under the same settings is skipped. A stage found under other settings
-is an error, never silently mixed or redone.
+is an error, never silently mixed or redone. Several processes may work on one folder, each on
+policies of its own.
 """
 
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import msgspec
 
 from pivotune.core.config import encode_config
 from pivotune.core.errors import RecipeError, StoreError
-from pivotune.core.store import read_json, write_atomic, write_json
+from pivotune.core.store import locked, read_json, write_atomic, write_json
 from pivotune.core.types import Cost, content_hash
 from pivotune.pipeline.recipe import Recipe
 
@@ -72,10 +74,10 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"cannot be created: {error.strerror}", where=str(path)) from error
         self._marks_path = path / "stages.json"
-        self.marks: dict[str, StageMark] = (
-            read_json(self._marks_path, dict[str, StageMark]) if self._marks_path.exists() else {}
-        )
-        write_atomic(path / "recipe.toml", encode_config(recipe))
+        self.marks = self._read_marks()
+        written, text = path / "recipe.toml", encode_config(recipe)
+        if not written.exists() or written.read_bytes() != text:
+            write_atomic(written, text)
 
     def begin(self, stage: str, settings: Any, *, cheap: bool = False) -> bool:
         """Whether the stage (or `stage/part`) still has work to do under these settings.
@@ -123,11 +125,21 @@ class RunFolder:
                     target.unlink(missing_ok=True)
             for key in [k for k in self.marks if k.partition("/")[0] == later]:
                 del self.marks[key]
-        write_json(self._marks_path, self.marks)
+        with self._lock():
+            write_json(self._marks_path, self.marks)
 
     def _mark(self, stage: str, mark: StageMark) -> None:
-        self.marks[stage] = mark
-        write_json(self._marks_path, self.marks)
+        with self._lock():
+            self.marks = self._read_marks() | {stage: mark}
+            write_json(self._marks_path, self.marks)
+
+    def _read_marks(self) -> dict[str, StageMark]:
+        if not self._marks_path.exists():
+            return {}
+        return read_json(self._marks_path, dict[str, StageMark])
+
+    def _lock(self) -> AbstractContextManager[int]:
+        return locked(self.path / ".stages.lock")
 
     @property
     def trajectories(self) -> Path:

@@ -12,9 +12,9 @@ from pivotune.core.types import Cost
 from pivotune.evaluate.metrics import mean_difference, mean_success
 from pivotune.evaluate.suites import Outcome, Suite, tallies
 from pivotune.pipeline.evaluation import policies, read_outcomes, suites
-from pivotune.pipeline.policies import BASE
 from pivotune.pipeline.profiling import SelectReport, read_selection, wanted_selections
-from pivotune.pipeline.run import Run
+from pivotune.pipeline.recovery import RecoveryResult, read_recovery
+from pivotune.pipeline.run import BASE, Run
 from pivotune.pipeline.tax import read_tax
 from pivotune.report.data import MethodCurves, TurnPoint
 from pivotune.report.turns import TurnFigures, count_turns
@@ -74,6 +74,7 @@ class Summary(msgspec.Struct, frozen=True):
     outcomes: dict[str, int] = {}
     curves: tuple[MethodCurves, ...] = ()
     tax: TaxFindings | None = None
+    recovery: RecoveryResult | None = None
 
 
 def summarise(
@@ -99,6 +100,7 @@ def summarise(
         outcomes=dict(outcomes),
         curves=curves,
         tax=read_tax(run),
+        recovery=read_recovery(run),
     )
 
 

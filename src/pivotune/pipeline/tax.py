@@ -14,9 +14,9 @@ from pivotune.domains.catalog import suite_tasks
 from pivotune.evaluate.suites import Outcome, Suite, suite_cost, tallies
 from pivotune.evaluate.tax import find_tax
 from pivotune.pipeline.evaluation import play_suite, policies
-from pivotune.pipeline.policies import BASE, base_settings, open_policy, open_sampler
+from pivotune.pipeline.policies import base_settings, open_policy, open_sampler
 from pivotune.pipeline.recipe import Recipe
-from pivotune.pipeline.run import Run
+from pivotune.pipeline.run import BASE, Run
 from pivotune.turns.rollout import EpisodeLimits
 
 PUBLISHED_ROLLOUTS = 64

@@ -50,7 +50,7 @@ class Training(msgspec.Struct, frozen=True):
 
 def train_methods(run: Run) -> None:
     """Train what is not trained yet; each method resumes from its own last checkpoint."""
-    for name, method in run.recipe.methods.items():
+    for name, method in run.methods.items():
         train_method(run, name, method)
 
 
@@ -125,14 +125,19 @@ def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
 
 def _objective(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Objective:
     kind = load_objective(method.objective)
-    batch = {"batch": method.batch} if "batch" in kind.Config.__struct_fields__ else {}
+    return kind(_materials(run, method, policy, sampler), objective_config(method))
+
+
+def objective_config(method: Method) -> msgspec.Struct:
+    """The objective's own settings; raises `RecipeError` for what cannot be meant."""
+    kind = load_objective(method.objective).Config
+    batch = {"batch": method.batch} if "batch" in kind.__struct_fields__ else {}
     settings = {**batch, **method.settings}
-    check_keys(kind.Config, settings, f"settings of {method.objective}")
+    check_keys(kind, settings, f"settings of {method.objective}")
     try:
-        config = msgspec.convert(settings, kind.Config)
+        return msgspec.convert(settings, kind)
     except msgspec.ValidationError as error:
         raise RecipeError(f"settings of {method.objective}: {error}") from error
-    return kind(_materials(run, method, policy, sampler), config)
 
 
 def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Materials:
