@@ -1,6 +1,7 @@
 """A report with every section filled, whose foreign texts can be chosen."""
 
 import math
+from itertools import combinations
 
 from pivotune.core.estimate import Estimate
 from pivotune.core.scores import (
@@ -9,6 +10,7 @@ from pivotune.core.scores import (
     Crossover,
     Curve,
     Forecast,
+    Matched,
     Reliability,
     TaxComparison,
     TaxFindings,
@@ -110,6 +112,24 @@ def findings(*comparisons: TaxComparison) -> TaxFindings:
         comparisons,
         tuple(Reliability(name, curve, Estimate(0.7, 0.6, 0.8, 100)) for name in names),
         Forecast(8, k, Estimate.undefined("a rank correlation needs three models, got 2")),
+        tuple(matched(left, right, k) for left, right in combinations(names[1:], 2)),
+    )
+
+
+def matched(left: str, right: str, k: int) -> Matched:
+    """Equal at the first try within a point; the right one, at step 20, ends two points lower."""
+    return Matched(
+        left=left,
+        right=right,
+        steps=(None, 20),
+        k=k,
+        tasks=100,
+        first=(0.4, 0.41),
+        last=(0.6, 0.58),
+        first_difference=Estimate(-0.01, -0.04, 0.02, 100),
+        last_difference=Estimate(0.02, -0.01, 0.05, 100),
+        area_difference=Estimate(0.8, 0.1, 1.5, 100),
+        share_difference=Estimate(0.04, 0.01, 0.07, 100),
     )
 
 

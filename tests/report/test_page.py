@@ -10,13 +10,28 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pivotune.core.estimate import Estimate
-from pivotune.core.scores import Crossover, TaxComparison
+from pivotune.core.estimate import Estimate, over_seeds
+from pivotune.core.scores import (
+    Crossover,
+    Forecast,
+    MatchedOverSeeds,
+    PolicyOverSeeds,
+    TaxComparison,
+    TaxOverSeeds,
+)
 from pivotune.core.types import Cost
 from pivotune.report.data import ReportData, StageCost
 from pivotune.report.page import build_page
-from pivotune.report.tables import LISTED_PIVOTS
-from pivotune.report.tax import pick_model, router_table, score_table, tax_section
+from pivotune.report.tables import LISTED_PIVOTS, markdown, table
+from pivotune.report.tax import (
+    matched_over_seeds_table,
+    matched_table,
+    over_seeds_table,
+    pick_model,
+    router_table,
+    score_table,
+    tax_section,
+)
 from pivotune.report.text import show_line
 from report.sample_report import comparison, findings, full_report
 
@@ -272,3 +287,44 @@ def test_the_flow_names_every_stage_once() -> None:
         flow = page[page.index('class="flow"') : page.index("</ol>")]
         assert flow.count("<b>import</b>") == 1
         assert "3 trajectories of plain" in flow
+
+
+def test_methods_are_shown_at_equal_first_tries() -> None:
+    text = all_text(plain_page())
+    assert "post plain / other plain after step 20" in text
+    (row,) = matched_table(findings(comparison("a"), comparison("b")).matched).rows
+    assert row[1:4] == ("40.0 / 41.0", "60.0 / 58.0", "+2.0")
+    assert row[4:] == ("−1.0 to +5.0", "+0.800", "+0.040", "+0.010 to +0.070")
+    section = tax_section(findings(comparison("alone")), "alone", [])
+    assert section
+    assert section.matched is None
+
+
+def test_a_table_over_seeds_has_means_with_their_range() -> None:
+    first, area, tax = over_seeds([0.5, 0.25]), over_seeds([2.0, 3.5]), over_seeds([0.125, None])
+    none = over_seeds([None, None])
+    found = TaxOverSeeds(
+        8,
+        2,
+        (
+            PolicyOverSeeds("base", first, first, area, first, none, none),
+            PolicyOverSeeds("a|b", first, first, area, first, area, tax, (1, 0)),
+        ),
+        (MatchedOverSeeds("a", "b", first, first, area, tax, (0, 1)),),
+        Forecast(2, 8, Estimate.undefined("none")),
+        ("c",),
+    )
+    shown = over_seeds_table(found)
+    base, other = shown.rows
+    assert base[1] == "37.5 (25.0 to 50.0)"
+    assert (base[4], base[6], base[7]) == ("–", "–", "–")
+    assert other[6:] == ("+0.125 (+0.125 to +0.125)", "1, 0")
+    assert "because a run lacks them: c." in shown.note
+    (pair,) = matched_over_seeds_table(found).rows
+    assert pair[:2] == ("a / b", "+37.5 (+25.0 to +50.0)")
+    assert r"| a\|b | 37.5 (25.0 to 50.0) |" in markdown(shown)
+
+
+def test_a_markdown_table_holds_any_text_in_its_cells() -> None:
+    shown = table(("name", "n"), [("a | b\nc \\", "1")], "a note")
+    assert markdown(shown) == ("| name | n |\n| --- | ---: |\n| a \\| b c \\\\ | 1 |\n\na note\n")

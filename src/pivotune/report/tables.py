@@ -33,6 +33,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") ->
     return Table(tuple(head), tuple(tuple(row) for row in rows), note)
 
 
+def markdown(shown: Table) -> str:
+    """The table for a Markdown file; the first column is text, the others are numbers."""
+
+    def line(cells: Iterable[str]) -> str:
+        escaped = (
+            " ".join(cell.replace("\\", "\\\\").replace("|", "\\|").split()) for cell in cells
+        )
+        return f"| {' | '.join(escaped)} |"
+
+    rule = ("---", *("---:" for _ in shown.head[1:]))
+    lines = [line(shown.head), line(rule), *map(line, shown.rows)]
+    return "\n".join([*lines, *(["", shown.note] if shown.note else [])]) + "\n"
+
+
 def score_table(suite: SuiteScores) -> Table:
     """Change and success of every policy on one suite."""
     reasons = (each.success.reason for each in suite.scores)

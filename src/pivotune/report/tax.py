@@ -4,7 +4,7 @@ Training can make the first try better and leave less for further tries: the Sha
 comparisons come ready from the evaluation; formulas are in `pivotune.evaluate.metrics`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -13,15 +13,17 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
-from pivotune.core.estimate import Estimate
+from pivotune.core.estimate import Estimate, OverSeeds
 from pivotune.core.scores import (
     CLASS_NAMES,
     Classes,
     CoverageScores,
     Forecast,
+    Matched,
     Reliability,
     TaxComparison,
     TaxFindings,
+    TaxOverSeeds,
 )
 from pivotune.report.plots import (
     ACCENT,
@@ -49,6 +51,7 @@ class TaxSection(msgspec.Struct, frozen=True):
     plots: tuple[Plot, ...]
     scores: Table
     router: Table
+    matched: Table | None
     moves: Table
     reliability: Table
     classes: Table
@@ -69,6 +72,7 @@ def tax_section(found: TaxFindings | None, main: str, order: Sequence[str]) -> T
         plots=tuple(_plots(comparisons, first, looks)),
         scores=score_table(comparisons),
         router=router_table(comparisons),
+        matched=matched_table(found.matched) if found.matched else None,
         moves=moves_table(first),
         reliability=reliability_table(found.reliability),
         classes=_class_table(comparisons),
@@ -261,6 +265,117 @@ def forecast_sentence(found: Forecast) -> str:
         f"{what} Spearman's rank correlation {_signed(rank.value)} (95 % interval "
         f"{_signed_interval(rank)}), where 1 is the same order."
     )
+
+
+def matched_table(found: Sequence[Matched]) -> Table:
+    """Pairs of methods where one try solves about as much: what do further tries add?"""
+    k = found[0].k
+    return table(
+        (
+            "compared (left / right)",
+            "1 try (%)",
+            f"{_tries(k)} (%)",
+            "left minus right (points)",
+            "95 % interval",
+            f"A({k}), left minus right",
+            f"S({k}), left minus right",
+            "95 % interval",
+        ),
+        (_matched_row(each) for each in found),
+        "The method that ends better is taken at the checkpoint whose first-try success comes "
+        "nearest to the other's. Above zero: left has more to gain from further tries.",
+    )
+
+
+def _matched_row(found: Matched) -> tuple[str, ...]:
+    names = [
+        show_line(name) + ("" if step is None else f" after step {step:,}")
+        for name, step in zip((found.left, found.right), found.steps, strict=True)
+    ]
+    pairs = (" / ".join(f"{100 * rate:.1f}" for rate in side) for side in (found.first, found.last))
+    last = found.last_difference
+    return (
+        " / ".join(names),
+        *pairs,
+        points(last.value),
+        interval(last, change=True),
+        _signed(found.area_difference.value),
+        _signed(found.share_difference.value),
+        _signed_interval(found.share_difference),
+    )
+
+
+def over_seeds_table(found: TaxOverSeeds) -> Table:
+    """A row a policy: means over seeds, with their range in brackets."""
+    k = found.k
+    left_out = ", ".join(map(show_line, found.left_out))
+    return table(
+        (
+            "policy",
+            "1 try (%)",
+            f"{_tries(k)} (%)",
+            f"A({k})",
+            "Tax A",
+            f"S({k})",
+            "Tax S",
+            "seeds with clear loss, gain",
+        ),
+        (
+            (
+                show_line(each.name),
+                _range(each.first, _percentage),
+                _range(each.last, _percentage),
+                _range(each.area, number),
+                _range(each.tax_area, _signed),
+                _range(each.share, number),
+                _range(each.tax_share, _signed),
+                "–" if each.name == BASE else "{}, {}".format(*each.clear),
+            )
+            for each in found.policies
+        ),
+        f"Means of {found.seeds} seeds, in brackets their range. Tax: base minus policy, positive: "
+        "headroom lost. Clear: the 95 % interval of Tax S within a seed does not hold zero."
+        + (f" Left out, because a run lacks them: {left_out}." if left_out else ""),
+    )
+
+
+def matched_over_seeds_table(found: TaxOverSeeds) -> Table:
+    """A row a pair of methods at equal first tries: differences over seeds."""
+    return table(
+        (
+            "left minus right",
+            "1 try (points)",
+            f"{_tries(found.k)} (points)",
+            f"A({found.k})",
+            f"S({found.k})",
+            "seeds where left, right clearly has more",
+        ),
+        (
+            (
+                f"{show_line(each.left)} / {show_line(each.right)}",
+                _range(each.first, points),
+                _range(each.last, points),
+                _range(each.area, _signed),
+                _range(each.share, _signed),
+                "{}, {}".format(*each.clear),
+            )
+            for each in found.matched
+        ),
+        "Each pair at equal first tries: the method that ends better is taken at an earlier "
+        "checkpoint. Clear: by the 95 % interval of the difference in S within a seed.",
+    )
+
+
+def _percentage(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def _range(found: OverSeeds, shown: Callable[[float | None], str]) -> str:
+    if found.mean is None:
+        return "–"
+    if len(found.seeds) == 1:
+        return shown(found.mean)
+    return f"{shown(found.mean)} ({shown(found.low)} to {shown(found.high)})"
 
 
 def moves_table(found: TaxComparison) -> Table:
