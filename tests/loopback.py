@@ -10,7 +10,6 @@ every endpoint in the tests: judges, reward models, samplers.
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -48,6 +47,13 @@ def chat_completion(text: str, finish: str = "stop") -> dict[str, Any]:
     }
 
 
+class _Server(ThreadingHTTPServer):
+    """Takes all connections that a test opens at once: five, the default, are too few."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class Loopback:
     """Listens on a free port while the block runs; keeps every request."""
 
@@ -56,8 +62,7 @@ class Loopback:
         self.requests: list[Request] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> "Loopback":
@@ -113,7 +118,7 @@ class Loopback:
                     return
                 for position in range(len(reply.data)):
                     self.wfile.write(reply.data[position : position + 1])
-                    time.sleep(0 if outer._stopped.is_set() else reply.trickle_s)
+                    outer._stopped.wait(reply.trickle_s)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 pass

@@ -136,15 +136,20 @@ def test_a_greedy_answer_is_asked_for_once():
 
 
 def test_a_busy_endpoint_is_asked_again():
-    inner = completions()
+    inner, refused = completions(), set()
 
     def flaky(asked):
-        busy = asked.path.endswith("completions") and asked.number % 2
-        return Reply(b"busy", 503) if busy else inner.script(asked)
+        """Every request is refused once; its seed tells it from the others."""
+        seed = asked.body.get("seed")
+        if seed in refused or seed is None:
+            return inner.script(asked)
+        refused.add(seed)
+        return Reply(b"busy", 503)
 
     with Loopback(flaky) as server:
         groups = open_sampler(server, concurrency=4).sample([request(seed=i) for i in range(6)])
     assert [len(rows) for rows in groups] == [3] * 6
+    assert len(refused) == 1 + 6
 
 
 def test_an_endpoint_that_stays_down_is_named_and_the_run_goes_on_later():

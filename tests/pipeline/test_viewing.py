@@ -207,7 +207,7 @@ def connection(finished):
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         port = server.server_address[1]
-        yield http.client.HTTPConnection("127.0.0.1", port, timeout=10), port
+        yield http.client.HTTPConnection("127.0.0.1", port, timeout=300), port
         server.shutdown()
         thread.join()
 
