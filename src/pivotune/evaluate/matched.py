@@ -28,6 +28,10 @@ class Place(msgspec.Struct, frozen=True):
     method: str
     step: int | None = None
 
+    @property
+    def name(self) -> str:
+        return self.method if self.step is None else f"{self.method}@{self.step}"
+
 
 Curves = Mapping[str, Mapping[int, Tallies]]
 """Tallies of checkpoints by method and step."""

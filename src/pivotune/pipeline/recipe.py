@@ -107,12 +107,15 @@ class TaxConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `rollouts` 0: not measured. `tasks` tasks of `evaluate.in_domain` are played that many times
     each at `evaluate.temperature`. `k` is the largest budget of tries that is compared; 0 is
-    half of `rollouts` (ours: 64 rollouts for K = 32, as published).
+    half of `rollouts` (ours: 64 rollouts for K = 32, as published). `checkpoints`: rollouts a
+    task of every policy that training validated, all of which are then kept; methods are also
+    compared where their first tries are equally good. 0: they are neither kept nor played.
     """
 
     rollouts: int = 0
     tasks: int = 100
     k: int = 0
+    checkpoints: int = 0
 
 
 class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -228,12 +231,20 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             fix='use prompts = "template", or sampler = "torch"',
         )
     tax = recipe.tax
-    if tax.rollouts and not (tax.rollouts >= 2 and tax.tasks >= 1 and 0 <= tax.k <= tax.rollouts):
+    if tax.rollouts and not (
+        tax.rollouts >= 2
+        and tax.tasks >= 1
+        and 0 <= tax.k <= tax.rollouts
+        and 0 <= tax.checkpoints <= tax.rollouts
+    ):
         raise RecipeError(
-            "tax: more tries can only be compared with at least 2 rollouts, and k within them",
+            "tax: more tries can only be compared with at least 2 rollouts, k and checkpoints "
+            "within them",
             where=where,
-            got=f"rollouts {tax.rollouts}, tasks {tax.tasks}, k {tax.k}",
-            expected="rollouts of at least 2 (or 0: not measured), 0 <= k <= rollouts",
+            got=f"rollouts {tax.rollouts}, tasks {tax.tasks}, k {tax.k}, "
+            f"checkpoints {tax.checkpoints}",
+            expected="rollouts of at least 2 (or 0: not measured), k and checkpoints from 0 to "
+            "rollouts",
         )
     warm = recipe.warm_start
     if warm.steps and not (warm.batch >= 1 and 0 < warm.share < 1):

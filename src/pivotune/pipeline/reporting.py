@@ -247,6 +247,12 @@ def _facts(run: Run) -> Iterator[Fact]:
         )
     if recipe.tax.rollouts and evaluation.in_domain:
         yield Fact("Tax", tax_settings(recipe).describe())
+        if recipe.tax.checkpoints:
+            yield Fact(
+                "Equal first tries",
+                f"checkpoints chosen by {recipe.tax.checkpoints} rollouts a task of every "
+                "validated policy, then played K times a task",
+            )
     yield Fact("Intervals", f"{BOOTSTRAP}; changes are paired by task")
     yield Fact("Software", f"pivotune {pivotune.__version__}")
 

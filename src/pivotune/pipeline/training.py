@@ -88,6 +88,7 @@ def train_method(run: Run, name: str, method: Method) -> None:
             folder,
             on_step=on_step,
             evaluate=partial(validate, run, sampler),
+            keep_validated=bool(recipe.tax.checkpoints),
         )
     # Run folders can be moved: the policy's place is kept relative to the method's folder.
     policy_folder = str(result.policy.relative_to(folder))
