@@ -150,6 +150,32 @@ def test_a_models_marks_are_compared_with_the_oracles_before_training():
     assert "teacher_precision" not in objective.shape(groups(), 1).metrics
 
 
+def test_random_turns_are_as_many_as_detected_ones_with_the_teachers_action():
+    objective = pivot_opd(w_prev=0.1, turns="random")
+    shaped = objective.shape(groups(), 0)
+    rows = all_rows(groups())
+    found = {
+        (row.name, turn)
+        for row in shaped.rows
+        for turn, signal in enumerate(row.signals)
+        if np.abs(signal.advantages - np.float32(row.advantage)).max() > 1e-6
+    }
+    detected = {(row.name, turn) for row in rows for turn in marks_by_hand(row.episode)}
+    assert shaped.metrics["marks"] == len(detected)
+    for row in rows:
+        mine = [turn for name, turn in found if name == row.name]
+        assert len(mine) == len(marks_by_hand(row.episode))
+    assert found != detected
+    row, turn = next(
+        (r, t) for r in shaped.rows for name, t in sorted(found - detected) if r.name == name
+    )
+    state, said = contexts(row.episode)[turn], row.episode.turns[turn].completion.token_ids
+    gap = logprobs(with_action_hint(state, GOLD), said) - logprobs(state, said)
+    np.testing.assert_allclose(row.signals[turn].advantages, row.advantage + 0.1 * gap, atol=2e-5)
+    again = pivot_opd(w_prev=0.1, turns="random").shape(groups(), 0)
+    assert same_trees(row_trees(again.rows, "episode"), row_trees(shaped.rows, "episode"))
+
+
 def test_an_empty_hint_teaches_nothing():
     objective = pivot_opd(w_prev=1.0, w_rec=1.0, recovery_turns=1, hint="")
     shaped = objective.shape(groups(), 0)

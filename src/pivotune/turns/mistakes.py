@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from pivotune.core.errors import PivotuneError, RecipeError
 from pivotune.core.protocols import Environment, OracleView, Sampler, SampleRequest
@@ -307,6 +308,43 @@ class ModelTeacher:
 def _admissible(standing: Standing) -> tuple[str, ...]:
     view = standing.environment.oracle() if standing.environment is not None else None
     return () if view is None else view.admissible
+
+
+def scattered(
+    teacher: Teacher,
+    episodes: Sequence[Episode],
+    findings: Sequence[Finding],
+    make: MakeEnvironment,
+    *,
+    seed: int,
+) -> Detected:
+    """As many marks an episode as were found, at turns drawn at random (without replacement).
+
+    The teacher names an action at each, also where it is the one that was taken. For the
+    ablation of detection: episodes, lessons and the number of marks stay as they are.
+    """
+    places: list[tuple[int, int, Standing]] = []
+    steps = 0
+    for i, (episode, finding) in enumerate(zip(episodes, findings, strict=True)):
+        if finding.marks:
+            known = standings(episode, make)
+            steps += len(episode.turns)
+            order = np.random.default_rng(derive_seed(seed, "turns", i)).permutation(len(known))
+            drawn = sorted(int(turn) for turn in order[: len(finding.marks)])
+            places += [(i, turn, here) for turn in drawn if (here := known[turn]) is not None]
+    suggested = teacher.suggest([standing for *_, standing in places], seed=seed)
+    marks: list[list[Mark]] = [[] for _ in episodes]
+    for (i, turn, _), gold in zip(places, suggested.actions, strict=True):
+        if gold is not None:
+            marks[i].append(Mark(turn, gold))
+    return Detected(
+        tuple(
+            Finding(tuple(mine), finding.lesson)
+            for mine, finding in zip(marks, findings, strict=True)
+        ),
+        suggested.problems,
+        suggested.cost + Cost(environment_steps=steps),
+    )
 
 
 class Agreement(msgspec.Struct, frozen=True):

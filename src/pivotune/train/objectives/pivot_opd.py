@@ -62,7 +62,7 @@ from pivotune.turns.hints import (
     with_action_hint,
     with_lesson,
 )
-from pivotune.turns.mistakes import Finding, OracleTeacher, agreement
+from pivotune.turns.mistakes import Finding, OracleTeacher, agreement, scattered
 from pivotune.turns.recovery import RecoveryConfig, sample_recoveries
 from pivotune.turns.rollout import contexts
 
@@ -76,6 +76,8 @@ class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     """"external": the teacher's own log-probs on one failed episode's last action, K = 0."""
     marks: int = 5
     """m: pivotal turns an episode at most."""
+    turns: Literal["detected", "random"] = "detected"
+    """"random": as many turns an episode as were detected, drawn at random (the ablation)."""
     w_prev: float = 0.001
     """Weight of the preventive term."""
     w_traj: float = 0.001
@@ -137,9 +139,14 @@ class PivotOpd(EpisodeObjective):
         detected = self._teacher.detect(
             [row.episode for row in rows], limit=self.config.marks, seed=seed
         )
-        found = list(zip(rows, detected.findings, strict=True))
         checked, used = self._check_teacher(rows, detected.findings, step)
-        phases = {"detect": clock.stop(detected.cost + used)}
+        used += detected.cost
+        if self.config.turns == "random":
+            episodes = [row.episode for row in rows]
+            detected = scattered(self._teacher, episodes, detected.findings, self._make, seed=seed)
+            used += detected.cost
+        found = list(zip(rows, detected.findings, strict=True))
+        phases = {"detect": clock.stop(used)}
         terms, too_long, used = self._distil(found)
         if self.config.w_prev or self.config.w_traj:
             phases["distil"] = clock.stop(used)
