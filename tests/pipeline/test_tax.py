@@ -5,10 +5,14 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from pivotune.core.errors import RecipeError, StoreError
+from pivotune.cli.main import app
+from pivotune.core.errors import DataError, RecipeError, StoreError
 from pivotune.core.store import write_json
 from pivotune.models.policy import load_policy
+from pivotune.pipeline.compare import Wanted, compare
+from pivotune.pipeline.joined import join_runs
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.run_folder import RunFolder
@@ -52,11 +56,15 @@ class Quiet:
 
 @pytest.fixture
 def trained(tmp_path):
+    return put_in_place(tmp_path / "run")
+
+
+def put_in_place(path, seed=0):
     """A run folder whose methods end where they were, or spoilt by noise."""
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    recipe = load_recipe(path)
-    folder = RunFolder(tmp_path / "run", recipe)
+    written = path.with_suffix(".toml")
+    written.write_text(RECIPE)
+    recipe = load_recipe(written, [f"seed={seed}"])
+    folder = RunFolder(path, recipe)
     for method, steps in NOISE.items():
         place = folder.checkpoints(method)
         for step, noise in steps.items():
@@ -97,6 +105,48 @@ def test_every_policy_is_counted_and_pairs_at_equal_first_tries(trained):
     marks = {stage: mark.cost for stage, mark in trained.marks.items() if "tax" in stage}
     assert marks["tax/base"].environment_steps == 32
     assert marks["tax/better@10"].environment_steps == 16
+
+
+def test_runs_of_several_seeds_are_one_table(trained, tmp_path):
+    other = put_in_place(tmp_path / "other", seed=1)
+    for folder in (trained, other):
+        measure_tax(Run(folder, Quiet()))
+    runs = [str(trained.path), str(other.path)]
+    found = join_runs(runs, tmp_path / "out", Quiet())
+    assert [each.name for each in found.policies] == ["base", "better", "worse"]
+    singles = [read_tax(Run(folder, Quiet())) for folder in (trained, other)]
+    assert found.policies[2].first.seeds == tuple(
+        single.comparisons[1].post.curve.values[0] for single in singles
+    )
+    assert [(each.left, each.right) for each in found.matched] == [("better", "worse")]
+    assert found.forecast.rank_correlation.tasks == 16
+    # The same from what `pivotune tax` writes about each run, through the command line.
+    outs = [tmp_path / f"out {i}" for i in range(2)]
+    for run, out in zip(runs, outs, strict=True):
+        single = compare(run, [], Wanted(), out, Quiet())
+        assert len(single.findings.matched) == 1
+        assert "| better |" in (out / "tax.md").read_text()
+    command = ["tax", "--join", *map(str, outs), "--out", str(tmp_path / "again")]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0
+    assert "Over seeds" in shown.output
+    assert (tmp_path / "again" / "seeds.md").read_text() == (
+        tmp_path / "out" / "seeds.md"
+    ).read_text()
+
+
+def test_runs_that_cannot_be_joined_are_refused(trained, tmp_path):
+    def joined(*given):
+        return join_runs(list(map(str, given)), tmp_path / "out", Quiet())
+
+    with pytest.raises(DataError, match="neither a run folder"):
+        joined(tmp_path / "nothing")
+    measure_tax(Run(trained, Quiet()))
+    with pytest.raises(DataError, match="the same seed"):
+        joined(trained.path, trained.path)
+    RunFolder(tmp_path / "plain", load_recipe(None))
+    with pytest.raises(DataError, match="not measured a tax"):
+        joined(tmp_path / "plain")
 
 
 def test_a_process_for_one_method_leaves_the_pairs_to_the_last_one(trained):

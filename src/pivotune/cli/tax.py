@@ -36,14 +36,30 @@ def tax(
         bool,
         typer.Option("--base-transcript", help="Prompt the base by the base-model harness."),
     ] = False,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="All arguments are finished runs of one recipe that differ in their seed (or "
+            "folders of results): one table over seeds. Nothing is played.",
+        ),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("tax"),
 ) -> None:
     """pass@k, headroom and Sharpening Tax of models against a base. Goes on where it stopped."""
     limit_threads()
     from pivotune.pipeline.compare import Wanted, compare
-    from pivotune.report.tax import tax_section
+    from pivotune.pipeline.joined import join_runs
+    from pivotune.report.tax import forecast_sentence, over_seeds_tables, tax_section
 
     screen = Screen(Console())
+    if join:
+        joined = join_runs([base, *(posts or [])], out, screen)
+        for title, shown in over_seeds_tables(joined):
+            screen.table(title, shown)
+        screen.say(forecast_sentence(joined.forecast))
+        screen.say(f"tables: {out / 'seeds.md'}   figures: {out / 'seeds.json'}")
+        return
     wanted = Wanted(
         suite,
         tasks,
@@ -61,10 +77,11 @@ def tax(
         ("Scores", section.scores),
         ("Classes, by number of tasks", section.classes),
         ("Which model to ask", section.router),
+        *((("At equal first tries", section.matched),) if section.matched else ()),
         ("When every try has to succeed", section.reliability),
         (f"Tasks that moved under {first.name}", section.moves),
     ):
         screen.table(title, table)
     for line in (*section.says, section.forecast, f"{found.convention}."):
         screen.say(line)
-    screen.say(f"page: {out / 'tax.html'}   figures: {out / 'tax.json'}")
+    screen.say(f"page: {out / 'tax.html'}   tables: {out / 'tax.md'}   figures: {out / 'tax.json'}")

@@ -8,6 +8,7 @@ output folder holds
     outcomes/MODEL.jsonl   one record an episode: a killed comparison goes on, a longer one too
     tallies/MODEL.csv      task, c, n: can be compared again, here or elsewhere
     tax.json tax.html      every figure, and the page
+    tax.md                 the main tables, to be quoted
 """
 
 import csv
@@ -23,7 +24,7 @@ import msgspec
 import pivotune
 from pivotune.core.errors import DataError, StoreError
 from pivotune.core.protocols import Sampler
-from pivotune.core.scores import TaxFindings
+from pivotune.core.scores import Matched, TaxFindings
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import read_json, write_atomic, write_json
 from pivotune.core.tally import Tally
@@ -44,6 +45,7 @@ from pivotune.pipeline.run import BASE, Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
 from pivotune.pipeline.tax import (
     TaxSettings,
+    read_matched,
     suite_tallies,
     tally_suite,
     tax_budget,
@@ -52,7 +54,15 @@ from pivotune.pipeline.tax import (
 )
 from pivotune.report.data import Fact, ReportData
 from pivotune.report.page import build_page
-from pivotune.report.tax import budgets, pick_model
+from pivotune.report.tables import markdown
+from pivotune.report.tax import (
+    budgets,
+    forecast_sentence,
+    matched_table,
+    pick_model,
+    router_table,
+    score_table,
+)
 
 Tallies = dict[str, Tally]
 TALLY_FILES = (".csv", ".json", ".jsonl", ".ndjson")
@@ -126,6 +136,10 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
     findings = find_tax(
         tallies[BASE], others_tallies, tax_budget(_common_rollouts(tallies), wanted.k)
     )
+    if not posts:
+        findings = msgspec.structs.replace(
+            findings, matched=_counted_matches(base, settings, findings.k, watch)
+        )
     found = Comparison(
         findings,
         {k: pick_model(findings.comparisons, k) for k in budgets(findings.k)},
@@ -137,7 +151,16 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
         write_atomic(out / "tallies" / f"{_file_name(name)}.csv", _csv(each))
     write_json(out / "tax.json", found)
     write_atomic(out / "tax.html", build_page(_page_data(found)).encode())
+    write_atomic(out / "tax.md", _markdown(found).encode())
     return found
+
+
+def _counted_matches(base: str, settings: TaxSettings, k: int, watch: Watch) -> tuple[Matched, ...]:
+    """The pairs that a run has counted itself under the same settings."""
+    run = Run(RunFolder(Path(base), _recipe(Path(base))), watch)
+    same = run.recipe.tax.rollouts and settings == tax_settings(run.recipe)
+    found = read_matched(run) if same else ()
+    return found if all(each.k == k for each in found) else ()
 
 
 def _posts(models: list[_Model]) -> list[_Model]:
@@ -317,6 +340,17 @@ def _csv(tallies: Mapping[str, Tally]) -> bytes:
     rows.writerow(COLUMNS)
     rows.writerows((task, each.successes, each.n) for task, each in tallies.items())
     return out.getvalue().encode()
+
+
+def _markdown(found: Comparison) -> str:
+    tables = [
+        ("Scores", score_table(found.findings.comparisons)),
+        ("Which model to ask", router_table(found.findings.comparisons)),
+    ]
+    if found.findings.matched:
+        tables.append(("At equal first tries", matched_table(found.findings.matched)))
+    parts = [f"## {title}\n\n{markdown(shown)}" for title, shown in tables]
+    return "\n".join([*parts, forecast_sentence(found.findings.forecast), ""])
 
 
 def _page_data(found: Comparison) -> ReportData:

@@ -180,10 +180,11 @@ def read_tax(run: Run) -> TaxFindings | None:
         return None
     base = known.pop(BASE)
     found = find_tax(base, known, _budget(run.recipe))
-    return msgspec.structs.replace(found, matched=_read_matched(run))
+    return msgspec.structs.replace(found, matched=read_matched(run))
 
 
-def _read_matched(run: Run) -> tuple[Matched, ...]:
+def read_matched(run: Run) -> tuple[Matched, ...]:
+    """Pairs of methods at equal first tries; none where the recipe does not ask for it."""
     if not run.recipe.tax.checkpoints:
         return ()
     suite = tax_suite(tax_settings(run.recipe))

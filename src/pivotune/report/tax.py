@@ -366,6 +366,14 @@ def matched_over_seeds_table(found: TaxOverSeeds) -> Table:
     )
 
 
+def over_seeds_tables(found: TaxOverSeeds) -> list[tuple[str, Table]]:
+    """Titles and tables of runs that were joined."""
+    shown = [("Over seeds", over_seeds_table(found))]
+    if found.matched:
+        shown.append(("At equal first tries", matched_over_seeds_table(found)))
+    return shown
+
+
 def _percentage(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f}"
 
