@@ -12,6 +12,7 @@ from pivotune.pipeline.summary import Summary
 
 RECIPE = """
 verifier = "progress"
+level = 0.01
 [traces]
 games = 10
 [profile]
@@ -80,6 +81,7 @@ def test_processes_come_to_the_same_figures_as_one(recipe, tmp_path):
     summary = read_json(tmp_path / "several" / "seed-1" / "summary.json", Summary)
     assert set(summary.recovery.teachers) == {"taught"}
     assert summary.recovery.teachers["taught"].oracle_marks > 0
+    assert set(summary.level.reached) == set(recipe.methods)
     again = Quiet()
     assert run_study(tmp_path / "several", recipe, several, again) == alone
     assert not any("steps" in line for line in again.lines)

@@ -15,11 +15,13 @@ import pytest
 from pivotune.core.errors import NoPivots, PreflightError
 from pivotune.core.store import read_json
 from pivotune.core.types import Cost
+from pivotune.pipeline.costs import count_level_costs, validation_curve
 from pivotune.pipeline.flow import run_stages
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.run_folder import RunFolder
 from pivotune.pipeline.summary import Summary
+from pivotune.pipeline.training import read_training
 
 RECIPE = """
 verifier = "progress"
@@ -166,6 +168,27 @@ def test_kill_9_of_the_whole_process_at_random_moments(finished, tmp_path):
     assert kills >= 2
     assert subprocess.run(command, env=environment, check=False).returncode == 0
     assert results(folder) == results(finished)
+
+
+def test_costs_until_a_level_count_profiling_for_methods_on_pivots(finished):
+    run = open_run(finished, overrides=["level=0.0001"])
+    found = count_level_costs(run)
+    assert found.main == "pivotrl"
+    curve = validation_curve(run, "pivotrl")
+    assert [each.step for each in curve] == [0, 2, 3]
+    assert curve[0].cost == Cost()
+    assert (
+        curve[2].cost.rollout_turns == read_training(run, "pivotrl").costs["collect"].rollout_turns
+    )
+    shared = run.folder.marks["profile"].cost + run.folder.marks["select"].cost
+    for name, before in (("pivotrl", shared), ("sft", Cost())):
+        first = next((each for each in validation_curve(run, name) if each.score > 0), None)
+        reached = found.reached[name]
+        if first is None:
+            assert reached is None
+        else:
+            assert (reached.step, reached.cost) == (first.step, first.cost + before)
+    assert count_level_costs(open_run(finished)) is None
 
 
 def test_costs_are_those_of_all_stages(finished):

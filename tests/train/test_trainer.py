@@ -29,7 +29,7 @@ def lines(run_dir):
 
 
 def timeless(run_dir):
-    timed = ("seconds_train", "tokens_per_second")
+    timed = ("seconds_train", "seconds_spent", "tokens_per_second")
     return [{k: v for k, v in line.items() if k not in timed} for line in lines(run_dir)]
 
 

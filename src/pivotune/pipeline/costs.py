@@ -3,7 +3,9 @@
 import msgspec
 
 from pivotune.core.ledger import Alternative, Prices
+from pivotune.core.store import read_records
 from pivotune.core.types import Cost
+from pivotune.evaluate.levels import CostRatio, CurvePoint, Reached, cost_to_level, times_more
 from pivotune.evaluate.suites import Suite, suite_cost
 from pivotune.pipeline.evaluation import read_outcomes, suites
 from pivotune.pipeline.run import BASE, Run
@@ -11,6 +13,23 @@ from pivotune.pipeline.training import read_training
 
 LOCAL_OBJECTIVES = ("local_grpo",)
 """Objectives that sample one action at a time, so that episodes are what they save."""
+
+
+PROFILE_OBJECTIVES = (*LOCAL_OBJECTIVES, "rejection_sft")
+"""Objectives that profiling and selection are for."""
+
+
+class LevelCosts(msgspec.Struct, frozen=True):
+    """What every method cost until its validation first reached `level`; None: it never did.
+
+    Profiling and selection are counted for the methods that need them. `times` are the others'
+    costs over those of `main`, the first method on pivots.
+    """
+
+    level: float
+    main: str
+    reached: dict[str, Reached | None]
+    times: dict[str, CostRatio]
 
 
 class CostReport(msgspec.Struct, frozen=True):
@@ -43,6 +62,57 @@ def count_costs(run: Run) -> CostReport:
         prices=prices,
         money={stage: prices.of(cost) for stage, cost in stages.items()} if prices.known else {},
     )
+
+
+def count_level_costs(run: Run) -> LevelCosts | None:
+    """None where the recipe fixes no level, or has no method."""
+    level, methods = run.recipe.level, run.recipe.methods
+    if not (level and methods):
+        return None
+    shared = sum(
+        (run.folder.marks[each].cost for each in ("profile", "select") if each in run.folder.marks),
+        Cost(),
+    )
+    reached = {
+        name: cost_to_level(
+            validation_curve(run, name),
+            level,
+            shared if method.objective in PROFILE_OBJECTIVES else Cost(),
+        )
+        for name, method in methods.items()
+    }
+    local = [name for name, each in methods.items() if each.objective in LOCAL_OBJECTIVES]
+    main = (local or list(methods))[0]
+    fast = reached[main]
+    times = {
+        name: times_more(each, fast)
+        for name, each in reached.items()
+        if each is not None and fast is not None and name != main
+    }
+    return LevelCosts(level, main, reached, times)
+
+
+class _Validated(msgspec.Struct, frozen=True):
+    """What a line of the training log has for a curve."""
+
+    step: int
+    validation: float | None = None
+    spent: Cost = Cost()
+    seconds_spent: float = 0.0
+
+
+def validation_curve(run: Run, name: str) -> list[CurvePoint]:
+    """A method's validations with what training had used by then."""
+    lines = read_records(run.folder.checkpoints(name) / "metrics.jsonl", _Validated)
+    return [
+        CurvePoint(
+            each.step,
+            each.validation,
+            msgspec.structs.replace(each.spent, seconds=each.seconds_spent),
+        )
+        for each in lines
+        if each.validation is not None
+    ]
 
 
 def _alternatives(run: Run, stages: dict[str, Cost]) -> tuple[Alternative, ...]:

@@ -151,6 +151,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rendered with that model's tokenizer. `prompts` `transcript` is the base-model
     harness, for a model without a chat template. `prices` are for a million tokens; `track` names
     trackers that get the training metrics besides the run folder.
+    `level` is a validation success fixed beforehand: the report says what each method cost until it
+    first reached it; 0: not asked.
     `verifiers` are settings of verifiers by the names that `verifier` and methods use: a table
     `verifiers.judge` sets the family `judge`, and with a `name` of its own it sets that family.
     """
@@ -170,6 +172,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tax: TaxConfig = TaxConfig()
     recovery: RecoveryConfig = RecoveryConfig()
     prompts: Literal["template", "transcript"] = "template"
+    level: float = 0.0
     prices: Prices = Prices()
     track: list[str] = []
     methods: dict[str, Method] = msgspec.field(default_factory=_default_methods)

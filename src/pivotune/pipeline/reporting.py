@@ -13,7 +13,7 @@ from pivotune.core.types import JsonObject
 from pivotune.evaluate.intervals import BOOTSTRAP, wilson_estimate
 from pivotune.evaluate.recovery import RecoveryScore, Replay
 from pivotune.evaluate.suites import Suite
-from pivotune.pipeline.costs import CostReport, count_costs
+from pivotune.pipeline.costs import CostReport, LevelCosts, count_costs, count_level_costs
 from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.plan import Plan
 from pivotune.pipeline.profiled_turns import ProfiledTurns, read_profiled_turns
@@ -238,6 +238,8 @@ def _facts(run: Run) -> Iterator[Fact]:
             f"{evaluation.validation_games} games of {evaluation.validation} every "
             f"{evaluation.every} steps; the best checkpoint is kept and evaluated",
         )
+    if (level := count_level_costs(run)) is not None:
+        yield Fact(f"Cost until {percent(level.level, 0)} of validation", _level_fact(level))
     for suite in suites(run):
         yield Fact(
             suite.kind.replace("_", "-").capitalize(),
@@ -255,6 +257,22 @@ def _facts(run: Run) -> Iterator[Fact]:
             )
     yield Fact("Intervals", f"{BOOTSTRAP}; changes are paired by task")
     yield Fact("Software", f"pivotune {pivotune.__version__}")
+
+
+def _level_fact(found: LevelCosts) -> str:
+    """A clause a method, profiling counted where it was needed."""
+    said = []
+    for name, each in found.reached.items():
+        if each is None:
+            said.append(f"{name}: not reached")
+            continue
+        times = found.times[name].rollout_turns if name in found.times else None
+        more = "" if times is None else f", {times:.2g} x {found.main}"
+        said.append(
+            f"{name}: {each.cost.rollout_turns:,} rollout turns{more} (step {each.step}, "
+            f"{each.cost.sampled_tokens:,} sampled tokens, {each.cost.seconds:.0f} s)"
+        )
+    return "; ".join(said) + "; profiling counted for methods on pivots"
 
 
 def _warm_start_fact(run: Run) -> Fact:

@@ -11,6 +11,7 @@ from pivotune.core.tally import Tally
 from pivotune.core.types import Cost
 from pivotune.evaluate.metrics import mean_difference, mean_success
 from pivotune.evaluate.suites import Outcome, Suite, tallies
+from pivotune.pipeline.costs import LevelCosts, count_level_costs
 from pivotune.pipeline.evaluation import policies, read_outcomes, suites
 from pivotune.pipeline.profiling import SelectReport, read_selection, wanted_selections
 from pivotune.pipeline.recovery import RecoveryResult, read_recovery
@@ -75,6 +76,7 @@ class Summary(msgspec.Struct, frozen=True):
     curves: tuple[MethodCurves, ...] = ()
     tax: TaxFindings | None = None
     recovery: RecoveryResult | None = None
+    level: LevelCosts | None = None
 
 
 def summarise(
@@ -101,6 +103,7 @@ def summarise(
         curves=curves,
         tax=read_tax(run),
         recovery=read_recovery(run),
+        level=count_level_costs(run),
     )
 
 

@@ -268,12 +268,19 @@ class _Run:
             "seconds_train": time.perf_counter() - collected_at,
             **(self._validate() if due else {}),
             "cost": _plain_cost(self.ledger.total()),
+            **self._spent(),
         }
         assert self.log is not None
         self.log.append([metrics])
         if self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps:
             self.save()
         return metrics
+
+    def _spent(self) -> Metrics:
+        """Running totals without validation: what training itself has used."""
+        costs = self.ledger.costs.items()
+        spent = sum((cost for phase, cost in costs if phase != "validate"), Cost())
+        return {"spent": _plain_cost(spent), "seconds_spent": spent.seconds}
 
     def _charge_collecting(self, collected: Collected, seconds: float) -> None:
         """The seconds of phases that are shown apart are no longer those of collecting."""
