@@ -73,10 +73,12 @@ def test_selftest_counts_experts_that_fail(monkeypatch, capsys, tmp_path):
 
 
 def test_selftest_of_a_judge_that_a_recipe_sets(monkeypatch, capsys, tmp_path):
-    """A judge that answers yes and no by turns does not repeat itself."""
+    """A judge that answers yes and no by turns, asked in turn, does not repeat itself."""
     with Loopback(lambda r: json.dumps({"equivalent": r.number // 2 % 2 == 0})) as server:
         recipe = tmp_path / "r.toml"
-        recipe.write_text(f'[verifiers.judge]\nurl = "{server.url}"\nmodel = "m"\n')
+        recipe.write_text(
+            f'[verifiers.judge]\nurl = "{server.url}"\nmodel = "m"\nconcurrency = 1\n'
+        )
         path = traces(tmp_path)
         arguments = ("verify", "selftest", path, recipe, "--verifier", "judge", "--turns", 1)
         code, printed = run(monkeypatch, capsys, *arguments)

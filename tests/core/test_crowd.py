@@ -11,8 +11,8 @@ PATIENCE_S = 300.0
 
 
 def crowd(server, most):
-    config = EndpointConfig(server.url, backoff_s=0.001, timeout_s=600.0, deadline_s=600.0)
-    return Crowd(Endpoint(config, "test"), most)
+    patience = {"backoff_s": 0.001, "timeout_s": 600.0, "deadline_s": 600.0}
+    return Crowd(Endpoint(EndpointConfig(server.url, **patience, concurrency=most), "test"))
 
 
 def numbered(count):
@@ -90,7 +90,7 @@ def test_after_a_refusal_nobody_waits_for_what_hangs_and_nothing_more_is_sent():
         assert not answered
         let_go.set()
         for thread in threading.enumerate():
-            if thread.name == "endpoint":
+            if thread.name == "at once":
                 thread.join(PATIENCE_S)
         assert {request.body["i"] for request in server.requests} <= {0, 1}
 

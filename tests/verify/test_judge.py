@@ -1,6 +1,7 @@
 """The judge against a server on loopback that answers well, badly, late, or half the time."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -11,7 +12,19 @@ from pivotune.core.errors import RecipeError, VerifierError
 from pivotune.core.types import Message, ParseOutcome
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.turns.profile import ProfileConfig, profile_turns
-from pivotune.verify import FirstOf, JudgeConfig, JudgeVerifier, as_completion, build_verifier
+from pivotune.verify import (
+    AllOf,
+    AnyOf,
+    EffectVerifier,
+    FirstOf,
+    JudgeConfig,
+    JudgeVerifier,
+    StrictVerifier,
+    as_completion,
+    build_verifier,
+    verify_all,
+)
+from pivotune.verify.compose import count_at_once
 from pivotune.verify.judge import read_answer
 from verify.helpers import broken, calls, say, tool, turn
 
@@ -246,3 +259,50 @@ def test_failures_leave_the_group_or_stop_the_run_with_a_reason(tmp_path: Any) -
         pytest.raises(VerifierError, match=r"2 of 4 verdicts are invalid.*\n.*HTTP 500"),
     ):
         profile(server, tmp_path / "all.jsonl", retries=0)
+
+
+class Crowded:
+    """Answers as `fair` does once `count` questions wait at the same time."""
+
+    def __init__(self, count: int) -> None:
+        self.full = threading.Barrier(count)
+        self.waiting, self.most, self.lock = 0, 0, threading.Lock()
+
+    def __call__(self, request: Request) -> str:
+        with self.lock:
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+        self.full.wait(300)
+        with self.lock:
+            self.waiting -= 1
+        return fair(request)
+
+
+def test_several_questions_are_asked_at_once_and_come_back_in_order() -> None:
+    """Eight actions in both orders, four at once: four rounds that only fill up together."""
+    cities = ["Oslo", "Roma", "Oslo ", "Rom", "Rome ", "Oslo!", "Rome!", "OSLO: Oslo"]
+    actions = [as_completion(calls(("book", {"city": city, "nights": 2}))) for city in cities]
+    crowd = Crowded(4)
+    with Loopback(crowd) as server:
+        verifier = AnyOf([StrictVerifier(), judge(server, concurrency=4, timeout_s=600.0)])
+        verdicts = verify_all(verifier, TURN, actions, None)
+    assert [verdict.reward for verdict in verdicts] == [float("Oslo" not in c) for c in cities]
+    assert [verdict.cost.judge_calls for verdict in verdicts] == [2] * 8
+    assert (crowd.most, len(server.requests)) == (4, 16)
+
+
+def test_equal_questions_at_once_are_asked_once_where_answers_are_kept(tmp_path: Any) -> None:
+    with Loopback(fair) as server:
+        verifier = judge(server, cache=str(tmp_path))
+        verdicts = verify_all(verifier, TURN, [as_completion(SAME)] * 8, None)
+        assert len(server.requests) == 2
+    assert [verdict.reward for verdict in verdicts] == [1.0] * 8
+    assert sum(verdict.cost.judge_calls for verdict in verdicts) == 2
+
+
+def test_what_needs_an_environment_is_asked_one_after_the_other() -> None:
+    with Loopback(fair) as server:
+        asked = judge(server, concurrency=4)
+        assert count_at_once(AllOf([asked, StrictVerifier()])) == 4
+        assert count_at_once(AllOf([asked, EffectVerifier()])) == 1
+        assert count_at_once(StrictVerifier()) == 1

@@ -27,7 +27,8 @@ class EndpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `url` ends before the path of a request (`http://localhost:8000/v1`). `key_env` names the
     environment variable that holds the key; empty sends none. `timeout_s` bounds one attempt,
-    `deadline_s` all `retries` + 1 of them, waits included.
+    `deadline_s` all `retries` + 1 of them, waits included. `concurrency` requests are in flight
+    at most, where several are wanted (ours: 8).
     """
 
     url: str = ""
@@ -36,6 +37,7 @@ class EndpointConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline_s: float = 120.0
     retries: int = 5
     backoff_s: float = 0.5
+    concurrency: int = 8
 
 
 class EndpointError(Exception):

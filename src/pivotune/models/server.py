@@ -109,9 +109,10 @@ class ServerSampler:
             deadline_s=4 * config.timeout_s,
             retries=8,
             backoff_s=backoff_s,
+            concurrency=config.concurrency,
         )
         self._endpoint = Endpoint(patience, "server")
-        self._crowd = Crowd(self._endpoint, config.concurrency)
+        self._crowd = Crowd(self._endpoint)
         self._path = "/chat/completions" if chat is None else "/completions"
         card = _find_model(self._endpoint, config.model)
         self.model: str = card["id"]

@@ -24,6 +24,7 @@ from pivotune.core.types import (
     Turn,
     Verdict,
 )
+from pivotune.verify import verify_all
 
 MakeEnvironment = Callable[[Task], Environment]
 """An unset environment of the task's domain; `reset` or `restore` follows."""
@@ -108,7 +109,8 @@ def judge(
     """Verdicts of several actions at one turn; a verifier that fails gives invalid, not zero.
 
     Equal actions are judged once only when the verifier is a pure function of the action,
-    which none declares: each is judged on its own.
+    which none declares: each is judged on its own. A verifier that waits for others is asked
+    several times at once.
     """
     environment: Environment | None = None
     if verifier.needs_environment:
@@ -119,17 +121,7 @@ def judge(
                 fix="choose a verifier that compares with the expert action, such as tool_call",
             )
         environment = environments.at(turn)
-    return tuple(_verdict(turn, each, verifier, environment) for each in completions)
-
-
-def _verdict(
-    turn: Turn, completion: Completion, verifier: Verifier, environment: Environment | None
-) -> Verdict:
-    try:
-        return verifier.verify(turn, completion, environment)
-    except Exception as error:
-        # Whatever a verifier raises leaves the group; it is never scored as zero.
-        return Verdict(None, f"{verifier.name} failed: {type(error).__name__}: {error}")
+    return tuple(verify_all(verifier, turn, completions, environment))
 
 
 def expert_completion(turn: Turn) -> Completion:

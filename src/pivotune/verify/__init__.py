@@ -4,7 +4,7 @@ from pivotune.verify.actions import as_completion
 from pivotune.verify.build import COMPOSITIONS, VERIFIERS, build_verifier
 from pivotune.verify.command import CommandConfig, CommandVerifier
 from pivotune.verify.compare import FieldRule
-from pivotune.verify.compose import AllOf, AnyOf, FirstOf, Weighted, safely
+from pivotune.verify.compose import AllOf, AnyOf, FirstOf, Weighted, safely, verify_all
 from pivotune.verify.effect import EffectConfig, EffectVerifier
 from pivotune.verify.judge import JudgeConfig, JudgeVerifier
 from pivotune.verify.outcome import OutcomeConfig, OutcomeVerifier, Rollout, play_oracle
@@ -52,4 +52,5 @@ __all__ = [
     "safely",
     "selftest",
     "text_similarity",
+    "verify_all",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pivotune.core.crowd import map_at_once
 from pivotune.core.errors import VerifierError
 from pivotune.core.protocols import Environment, Verifier
 from pivotune.core.types import Completion, Cost, Turn, Verdict
@@ -20,6 +21,7 @@ class Safe:
         self.inner = inner
         self.name, self.version = inner.name, inner.version
         self.needs_environment = inner.needs_environment
+        self.at_once = count_at_once(inner)
 
     def verify(
         self, turn: Turn, completion: Completion, environment: Environment | None
@@ -40,6 +42,27 @@ def safely(verifier: Verifier) -> Verifier:
     return verifier if isinstance(verifier, Safe) else Safe(verifier)
 
 
+def count_at_once(verifier: Verifier) -> int:
+    """How many verdicts may be asked for at once: 1, unless the verifier has an `at_once`.
+
+    That is for verifiers that wait for others, and bear being called in several threads.
+    """
+    return int(getattr(verifier, "at_once", 1))
+
+
+def verify_all(
+    verifier: Verifier,
+    turn: Turn,
+    completions: Sequence[Completion],
+    environment: Environment | None,
+) -> list[Verdict]:
+    """Verdicts in the order of the completions; one that cannot be given is invalid, not zero."""
+    judge = safely(verifier)
+    return map_at_once(
+        lambda each: judge.verify(turn, each, environment), completions, count_at_once(judge)
+    )
+
+
 class _Composition:
     """Members in order, and what they have in common."""
 
@@ -51,6 +74,9 @@ class _Composition:
         self.members = tuple(safely(member) for member in members)
         self.version = "1(" + ",".join(f"{m.name}-{m.version}" for m in self.members) + ")"
         self.needs_environment = any(member.needs_environment for member in self.members)
+        # Environments are cloned by their verifiers, which need not be safe in several threads.
+        alone = self.needs_environment
+        self.at_once = 1 if alone else max(count_at_once(member) for member in self.members)
 
 
 class FirstOf(_Composition):

@@ -6,11 +6,13 @@ accept. An answer that cannot be read, or that does not come in time, is an inva
 """
 
 import json
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from pivotune.core.crowd import Crowd
 from pivotune.core.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.core.errors import RecipeError, StoreError
 from pivotune.core.json_text import DECODER
@@ -85,7 +87,7 @@ class JudgeVerifier:
 
     Equal actions are not asked about. After five questions in a row without an answer no
     further one is asked: the rest is invalid at once, and the run stops for its invalid share
-    with finished work kept.
+    with finished work kept. `verify` may be called in several threads, up to `at_once`.
     """
 
     name = "judge"
@@ -99,8 +101,11 @@ class JudgeVerifier:
                 where="verifier judge",
                 fix="set url and model under [verifiers.judge] in the recipe",
             )
-        self._endpoint = Endpoint(self.config, "verifier judge")
+        self._crowd = Crowd(Endpoint(self.config, "verifier judge"))
+        self.at_once = self._crowd.most
         self._failures = 0
+        self._counting = threading.Lock()
+        self._asking: dict[Path, threading.Lock] = {}
         what = (self.config.url, self.config.model, self.config.request, self.config.history)
         self.version = f"1-{content_hash(RULES, *what)[:8]}"
 
@@ -135,20 +140,29 @@ class JudgeVerifier:
             {"role": "user", "content": self._question(turn, first, second)},
         ]
         kept = self._cache_file(body)
-        if kept is not None and (known := _read_kept(kept)) is not None:
-            return _Asked(known, "", Cost())
-        asked = self._ask_endpoint(body)
-        self._failures = 0 if asked.answer is not None else self._failures + 1
-        if kept is not None and asked.answer is not None:
-            write_json(kept, asked.answer)
-        return asked
+        if kept is None:
+            return self._ask_endpoint(body)
+        # Of equal questions at the same time one is asked; the others find its answer.
+        with self._asking.setdefault(kept, threading.Lock()):
+            if (known := _read_kept(kept)) is not None:
+                return _Asked(known, "", Cost())
+            asked = self._ask_endpoint(body)
+            if asked.answer is not None:
+                write_json(kept, asked.answer)
+            return asked
 
     def _ask_endpoint(self, body: JsonObject) -> _Asked:
         if self._failures >= _GIVE_UP_AFTER:
             why = f"the judge failed {_GIVE_UP_AFTER} times in a row and is not asked again"
             return _Asked(None, why, Cost())
+        asked = self._post(body)
+        with self._counting:
+            self._failures = 0 if asked.answer is not None else self._failures + 1
+        return asked
+
+    def _post(self, body: JsonObject) -> _Asked:
         try:
-            answered = self._endpoint.post("chat/completions", body)
+            answered = self._crowd.post("chat/completions", body)
         except EndpointError as error:
             return _Asked(None, f"the judge failed: {error}", Cost(judge_calls=error.attempts))
         cost = Cost(judge_calls=answered.attempts, judge_tokens=used_tokens(answered.body))

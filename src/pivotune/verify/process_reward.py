@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from pivotune.core.crowd import Crowd
 from pivotune.core.endpoint import Endpoint, EndpointConfig, EndpointError
 from pivotune.core.errors import RecipeError
 from pivotune.core.protocols import Environment
@@ -51,8 +52,9 @@ class ProcessRewardVerifier:
                 fix="set url and model under [verifiers.process_reward] in the recipe",
             )
         self._score = score
-        self._endpoint = None if score else Endpoint(self.config, "verifier process_reward")
         config = self.config
+        self._crowd = None if score else Crowd(Endpoint(config, "verifier process_reward"))
+        self.at_once = self._crowd.most if self._crowd else 1
         what = (config.url, config.model, config.path, config.threshold)
         self.version = f"1-{content_hash(*what)[:8]}"
 
@@ -63,9 +65,9 @@ class ProcessRewardVerifier:
             return broken
         if self._score is not None:
             return self._judge(self._score(turn, completion.message), Cost(judge_calls=1))
-        assert self._endpoint is not None
+        assert self._crowd is not None
         try:
-            answered = self._endpoint.post(self.config.path, self._body(turn, completion.message))
+            answered = self._crowd.post(self.config.path, self._body(turn, completion.message))
         except EndpointError as error:
             cost = Cost(judge_calls=error.attempts)
             return Verdict(None, f"the reward model failed: {error}", cost=cost)

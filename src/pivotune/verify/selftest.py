@@ -13,7 +13,7 @@ import msgspec
 from pivotune.core.protocols import Environment, Verifier
 from pivotune.core.types import Message, Turn, Verdict
 from pivotune.verify.actions import as_completion
-from pivotune.verify.compose import safely
+from pivotune.verify.compose import verify_all
 from pivotune.verify.perturb import CHANGING, PRESERVING
 from pivotune.verify.strict import StrictVerifier
 
@@ -131,7 +131,6 @@ def selftest(
     environment is given the one that `environment_at` finds for the turn.
     """
     report = SelftestReport(verifier.name, verifier.version)
-    judge = safely(verifier)
     for turn in turns:
         report.turns += 1
         environment = environment_at(turn) if environment_at else None
@@ -142,11 +141,12 @@ def selftest(
                 if action is not None:
                     kind = report.kinds.setdefault(name, KindReport(preserving=preserving))
                     pairs.append((kind, action))
-        for kind, action in pairs:
-            completion = as_completion(action)
-            verdicts = [judge.verify(turn, completion, environment) for _ in range(repeats)]
-            _count_agreement(report, verdicts, success_at)
-            _count(report, kind, turn, action, verdicts[0], success_at)
+        asked = [as_completion(action) for _, action in pairs for _ in range(repeats)]
+        verdicts = verify_all(verifier, turn, asked, environment)
+        for number, (kind, action) in enumerate(pairs):
+            said = verdicts[number * repeats : (number + 1) * repeats]
+            _count_agreement(report, said, success_at)
+            _count(report, kind, turn, action, said[0], success_at)
     return report
 
 
