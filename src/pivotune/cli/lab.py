@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pivotune.cli.screen import Screen
 from pivotune.models.threads import limit_threads
-from pivotune.pipeline.recipe import load_recipe
+from pivotune.pipeline.recipe import load_recipe, model_path
 
 app = typer.Typer(help="The controlled study: base models and comparisons.", no_args_is_help=True)
 
@@ -31,6 +31,38 @@ def base(
         )
     for temperature, games in card.measured.household.items():
         screen.say(f"household at temperature {temperature}: {games.won.share:.1%}")
+    screen.say(f"model and card: {out / 'model'}")
+
+
+@app.command()
+def teacher(
+    out: Annotated[Path, typer.Argument(help="Folder for the run and the model.")],
+    base: Annotated[str, typer.Option(help="The policy to train on: lab, or a folder.")] = "lab",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 600,
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Build a stronger model from the base, to be a `teacher_model`; minutes, resumes."""
+    limit_threads()
+    from pivotune.lab.measure import MeasureConfig
+    from pivotune.lab.teacher import TeacherConfig, build_teacher
+    from pivotune.models.policy import load_policy
+
+    config = TeacherConfig(steps=steps)
+    screen = Screen(Console())
+    measure = MeasureConfig(items=20, temperatures=(1.0, 0.0), skill_temperatures=(1.0,))
+    with screen.progress("training the teacher", config.steps, "steps") as advance:
+        card = build_teacher(
+            out,
+            load_policy(model_path(base)),
+            config,
+            seed=seed,
+            measure=measure,
+            on_step=lambda metrics: advance(1),
+        )
+    for temperature, games in card.measured.household.items():
+        screen.say(f"household at temperature {temperature}: {games.won.share:.1%}")
+    screen.say(f"hints followed {card.measured.hints.share:.1%}")
+    screen.say(f"mistakes found in transcripts {card.measured.judged_turn.share:.1%}")
     screen.say(f"model and card: {out / 'model'}")
 
 

@@ -1,0 +1,91 @@
+"""A stronger model of the same family, for methods that learn from another policy.
+
+The base is trained on over its own mixture, but with no weight on the mistakes of the player: it
+sees the states that mistakes lead to and is taught only what is right there. Hints and judging
+stay in the mixture, so that it can also find mistakes and name actions.
+
+    out/run/      the training run (state to resume from)
+    out/model/    the policy, named as `teacher_model` in a recipe; model/card.json what it can do
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pivotune.core.store import write_json
+from pivotune.lab.base_model import BaseConfig, MixtureObjective
+from pivotune.lab.measure import BaseMeasure, MeasureConfig, measure_base
+from pivotune.lab.mixture import MixtureConfig
+from pivotune.models.policy import Policy, load_policy
+from pivotune.models.sampler import TorchSampler
+from pivotune.train.trainer import TrainConfig, train
+
+
+class TeacherConfig(msgspec.Struct, frozen=True):
+    """How long the base is trained on; the mixture is that of `base`, without its mistakes."""
+
+    base: BaseConfig = BaseConfig()
+    steps: int = 600
+    learning_rate: float = 1e-3
+    warmup_steps: int = 20
+    judge_every: int = 1
+    checkpoint_every: int = 50
+
+
+class TeacherCard(msgspec.Struct, frozen=True):
+    """What a teacher is, and what it can do beside the base."""
+
+    config: TeacherConfig
+    base_hash: str
+    seed: int
+    seconds: float
+    measured: BaseMeasure
+
+
+def teacher_mixture(config: TeacherConfig, seed: int) -> MixtureConfig:
+    """The base's mixture without its mistakes and its first steps, with more to judge."""
+    return msgspec.structs.replace(
+        config.base.mixture,
+        seed=seed,
+        echo_steps=0,
+        judge_every=config.judge_every,
+        mistake_weight=0.0,
+        unsure_from=config.steps,
+    )
+
+
+def build_teacher(
+    out: Path,
+    base: Policy,
+    config: TeacherConfig,
+    *,
+    seed: int = 0,
+    measure: MeasureConfig,
+    on_step: Callable[[dict[str, Any]], None] | None = None,
+) -> TeacherCard:
+    """Train `base` in place, or go on where `out` stopped; measure, and write `out/model`."""
+    base_hash = base.hash
+    settings = TrainConfig(
+        steps=config.steps,
+        seed=seed,
+        learning_rate=config.learning_rate,
+        warmup_steps=config.warmup_steps,
+        schedule="cosine",
+        token_budget=config.base.token_budget,
+        checkpoint_every=config.checkpoint_every,
+    )
+    objective = MixtureObjective(base.chat, teacher_mixture(config, seed))
+    result = train(base, objective, settings, out / "run", on_step=on_step)
+    shutil.copytree(result.policy, out / "model", dirs_exist_ok=True)
+    card = TeacherCard(
+        config=config,
+        base_hash=base_hash,
+        seed=seed,
+        seconds=round(sum(cost.seconds for cost in result.costs.values()), 1),
+        measured=measure_base(TorchSampler(load_policy(out / "model")), measure),
+    )
+    write_json(out / "model" / "card.json", card)
+    return card

@@ -1,0 +1,42 @@
+import msgspec
+import numpy as np
+
+from lab.test_base_model import SMALL
+from pivotune.core.store import read_json
+from pivotune.lab.measure import MeasureConfig
+from pivotune.lab.mixture import draw_conversations
+from pivotune.lab.teacher import TeacherCard, TeacherConfig, build_teacher, teacher_mixture
+from pivotune.models.fresh import fresh_policy
+from pivotune.models.policy import load_policy
+
+
+def test_a_teacher_is_the_base_trained_on_with_a_card(tokenizer_folder, tmp_path):
+    base = fresh_policy(SMALL.shape, tokenizer_folder, 0)
+    before = base.hash
+    few = MeasureConfig(games=1, items=1, helpers=2, temperatures=(1.0,), skill_temperatures=(1.0,))
+    config = TeacherConfig(SMALL, steps=2, warmup_steps=1)
+    card = build_teacher(tmp_path, base, config, measure=few)
+    assert read_json(tmp_path / "model" / "card.json", TeacherCard) == card
+    assert card.base_hash == before != load_policy(tmp_path / "model").hash
+    assert card.measured.household["1.0"].won.n == 1
+
+
+def test_a_teacher_sees_mistakes_and_is_not_taught_them():
+    config = TeacherConfig(steps=5)
+    mixture = teacher_mixture(config, seed=3)
+    weights = [
+        weight
+        for step in range(config.steps)
+        for each in draw_conversations(msgspec.structs.replace(mixture, items=0), step)
+        if each.source == "household"
+        for weight in each.action_weights
+    ]
+    assert set(weights) == {0.0, 1.0}
+    assert 0.1 < np.mean(np.array(weights) == 0.0) < 0.7
+    judged = [
+        each
+        for step in range(config.steps)
+        for each in draw_conversations(mixture, step)
+        if each.source == "judging"
+    ]
+    assert len(judged) == config.steps
