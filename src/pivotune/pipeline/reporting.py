@@ -1,6 +1,7 @@
 """Last stage: `summary.json`, `costs.json` and the page, from what the other stages wrote."""
 
 import math
+import statistics
 from collections.abc import Iterator
 
 import msgspec
@@ -24,7 +25,7 @@ from pivotune.pipeline.profiling import (
     wanted_selections,
 )
 from pivotune.pipeline.recipe import Recipe
-from pivotune.pipeline.recovery import RecoveryResult
+from pivotune.pipeline.recovery import RecoveryResult, describe_teacher, read_recovery
 from pivotune.pipeline.run import BASE, Run
 from pivotune.pipeline.summary import Score, Summary, summarise
 from pivotune.pipeline.summary import headline as say_summary
@@ -247,6 +248,8 @@ def _facts(run: Run) -> Iterator[Fact]:
             f"temperature {suite.temperature:g}; success is a reward of at least "
             f"{suite.success_at:g}; at most {suite.limits.max_turns} turns",
         )
+    if (recovery := read_recovery(run)) is not None:
+        yield from _recovery_facts(recovery)
     if recipe.tax.rollouts and evaluation.in_domain:
         yield Fact("Tax", tax_settings(recipe).describe())
         if recipe.tax.checkpoints:
@@ -273,6 +276,22 @@ def _level_fact(found: LevelCosts) -> str:
             f"{each.cost.sampled_tokens:,} sampled tokens, {each.cost.seconds:.0f} s)"
         )
     return "; ".join(said) + "; profiling counted for methods on pivots"
+
+
+def _recovery_facts(found: RecoveryResult) -> Iterator[Fact]:
+    """What the oracle says of the base's episodes, of the teachers and of every policy."""
+    if found.first_turns:
+        middle = statistics.median_low(found.first_turns) + 1
+        yield Fact(
+            "First mistakes",
+            f"in {len(found.first_turns)} of {found.episodes} episodes of the base, half of them "
+            f"by turn {middle}",
+        )
+    gold = [f"{name} {percent(each)}" for name, each in found.gold.items() if each is not None]
+    if gold:
+        yield Fact("Probability of the oracle's action at the mistakes", ", ".join(gold))
+    for name, score in found.teachers.items():
+        yield Fact(f"Teacher of {name}", f"before any training: {describe_teacher(score)}")
 
 
 def _warm_start_fact(run: Run) -> Fact:
