@@ -42,14 +42,17 @@ class SampleRequest(msgspec.Struct, frozen=True):
 class ScoreRequest(msgspec.Struct, frozen=True):
     """Log-probabilities of given action tokens after a prompt, at a temperature.
 
-    `top_k` > 0 asks for the k most likely tokens at each position besides.
+    `top_k` > 0 asks for the k most likely tokens at each position besides. An `action` that
+    nobody has sampled stands in place of the ids: it is written as the policy's format spells
+    it, with the token that ends it.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] = ()
     temperature: float = 1.0
     top_k: int = 0
+    action: Message | None = None
 
 
 class TokenScores(msgspec.Struct, frozen=True):
@@ -156,6 +159,19 @@ class Observable(Environment, Protocol):
 
     def snapshot(self) -> JsonObject:
         """All that an action can change (files, rows, places of things), compared by value."""
+        ...
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """What an environment also has that is answered by the likeliest of given actions."""
+
+    def choices(self) -> tuple[Message, ...]:
+        """The actions to choose from; the same ones until `choose`."""
+        ...
+
+    def choose(self, logprobs: Sequence[float]) -> None:
+        """End the task, given the policy's log-probability of each choice."""
         ...
 
 

@@ -16,7 +16,7 @@ from pivotune.domains.household.expert import ExpertConfig
 from pivotune.domains.household.generator import TINY_GAMES, Split
 from pivotune.domains.household.progress import ProgressVerifier
 from pivotune.domains.household.traces import record
-from pivotune.domains.lm_eval.harness import LmEvalEnvironment, lm_eval_tasks
+from pivotune.domains.lm_eval.harness import lm_eval_environment, lm_eval_tasks
 from pivotune.domains.reasoning.gym import SPLITS as REASONING_SPLITS
 from pivotune.domains.reasoning.gym import ReasoningEnvironment, reasoning_tasks
 from pivotune.domains.skills.environment import SkillEnvironment
@@ -116,7 +116,7 @@ DOMAINS: dict[str, Domain] = {
     ),
     "lm_eval": Domain(
         name="lm_eval",
-        make_environment=lambda task: LmEvalEnvironment(),
+        make_environment=lm_eval_environment,
         tasks=lm_eval_tasks,
         splits=None,
     ),

@@ -13,10 +13,11 @@ from typing import Literal
 import msgspec
 
 from pivotune.core.errors import VerifierError
-from pivotune.core.protocols import Sampler
+from pivotune.core.protocols import Choosing, Sampler
 from pivotune.core.store import AppendLog, read_records
 from pivotune.core.tally import Tally
 from pivotune.core.types import Cost, Episode, Task
+from pivotune.evaluate.choices import answer_by_choice, check_rollouts
 from pivotune.turns.rollout import (
     EpisodeLimits,
     MakeEnvironment,
@@ -77,26 +78,18 @@ def evaluate_suite(
     clock = time.perf_counter()
     with AppendLog(path) as log:
 
-        def record(number: int, episode: Episode) -> None:
+        def record(number: int, episode: Episode, cost: Cost) -> None:
             # Each outcome carries the wall time since the one before it: the sum over the log
             # is what the suite took, also when it was killed and resumed in between.
             nonlocal clock
             seconds, clock = time.perf_counter() - clock, time.perf_counter()
-            outcome = _outcome(todo[number], episode, seconds)
+            outcome = _outcome(todo[number], episode, cost + Cost(seconds=seconds))
             done[outcome.task_id, outcome.repeat] = outcome
             log.append([outcome])
             if on_progress is not None:
                 on_progress(1)
 
-        run_episodes(
-            sampler,
-            todo,
-            make_environment,
-            temperature=suite.temperature,
-            seed=seed,
-            limits=suite.limits,
-            on_done=record,
-        )
+        _play(sampler, suite, todo, make_environment, seed, record)
     return [done[play.task.id, play.repeat] for play in plays]
 
 
@@ -105,21 +98,42 @@ def score_suite(
 ) -> tuple[float, Cost]:
     """Share of successful episodes, played at once and kept nowhere: for validation."""
     plays = [Play(task, repeat) for task in suite.tasks for repeat in range(suite.rollouts)]
-    start = time.perf_counter()
-    episodes = run_episodes(
+    start, won, total = time.perf_counter(), 0, Cost()
+
+    def count(number: int, episode: Episode, cost: Cost) -> None:
+        nonlocal won, total
+        won += episode.reward is not None and episode.reward >= suite.success_at
+        total += cost
+
+    _play(sampler, suite, plays, make_environment, seed, count)
+    return won / max(1, len(plays)), total + Cost(seconds=time.perf_counter() - start)
+
+
+def _play(
+    sampler: Sampler,
+    suite: Suite,
+    plays: Sequence[Play],
+    make_environment: MakeEnvironment,
+    seed: int,
+    on_done: Callable[[int, Episode, Cost], None],
+) -> None:
+    """Play episodes, or answer by choice where the tasks ask for it."""
+    if plays and isinstance(make_environment(plays[0].task), Choosing):
+        check_rollouts(suite.rollouts, suite.name)
+        answer_by_choice(sampler, [play.task for play in plays], make_environment, on_done)
+        return
+    run_episodes(
         sampler,
         plays,
         make_environment,
         temperature=suite.temperature,
         seed=seed,
         limits=suite.limits,
+        on_done=lambda number, episode: on_done(number, episode, episode_cost(episode)),
     )
-    won = sum(each.reward is not None and each.reward >= suite.success_at for each in episodes)
-    cost = sum((episode_cost(each) for each in episodes), Cost())
-    return won / max(1, len(plays)), cost + Cost(seconds=time.perf_counter() - start)
 
 
-def _outcome(play: Play, episode: Episode, seconds: float) -> Outcome:
+def _outcome(play: Play, episode: Episode, cost: Cost) -> Outcome:
     return Outcome(
         task_id=play.task.id,
         group=str(play.task.payload.get("group", "")),
@@ -127,7 +141,7 @@ def _outcome(play: Play, episode: Episode, seconds: float) -> Outcome:
         reward=episode.reward,
         turns=len(episode.turns),
         ended=episode.ended,
-        cost=episode_cost(episode) + Cost(seconds=seconds),
+        cost=cost,
         problem=episode.problem,
     )
 

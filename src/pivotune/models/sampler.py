@@ -76,7 +76,7 @@ class TorchSampler:
         scores: dict[int, TokenScores] = {}
         with _evaluating(self.policy.model):
             for index, logits_TV in self._engine.action_logits(pairs):
-                scores[index] = _scores(logits_TV, requests[index])
+                scores[index] = _scores(logits_TV, pairs[index][1], requests[index])
         return [scores[index] for index in range(len(requests))]
 
     def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
@@ -146,16 +146,20 @@ class TorchSampler:
         )
 
     def _pair(self, index: int, request: ScoreRequest) -> tuple[Ids, Ids]:
-        prompt = tuple(self.policy.chat.render(request.messages, request.tools))
-        total = len(prompt) + len(request.token_ids)
-        if not request.token_ids or total > self.context_limit:
+        chat, token_ids = self.policy.chat, request.token_ids
+        if request.action is None:
+            prompt = tuple(chat.render(request.messages, request.tools))
+        else:
+            rendered = chat.render_action(request.messages, request.tools, request.action)
+            prompt, token_ids = (tuple(ids) for ids in rendered)
+        if not token_ids or len(prompt) + len(token_ids) > self.context_limit:
             raise SamplerError(
                 "a request that cannot be scored",
                 where=f"request {index}",
-                got=f"{len(prompt)} prompt tokens, {len(request.token_ids)} action tokens",
+                got=f"{len(prompt)} prompt tokens, {len(token_ids)} action tokens",
                 expected=f"an action, and at most {self.context_limit} tokens",
             )
-        return prompt, request.token_ids
+        return prompt, token_ids
 
 
 def _make_engine(model: Any, token_budget: int | None, engine: Literal["auto", "plain"]) -> Engine:
@@ -193,10 +197,10 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             model.train()
 
 
-def _scores(logits_TV: Tensor, request: ScoreRequest) -> TokenScores:
+def _scores(logits_TV: Tensor, token_ids: Ids, request: ScoreRequest) -> TokenScores:
     """Log-probabilities of the action's tokens; temperature 0 counts as 1."""
     logprobs_TV = (logits_TV / (request.temperature or 1.0)).log_softmax(-1)
-    ids_T = torch.tensor(request.token_ids, device=logprobs_TV.device)
+    ids_T = torch.tensor(token_ids, device=logprobs_TV.device)
     picked = logprobs_TV.gather(1, ids_T[:, None]).squeeze(1)
     if not request.top_k:
         return TokenScores(tuple(picked.tolist()))

@@ -1,13 +1,15 @@
 """One question, one answer, scored by an lm-eval task's own filters and metric.
 
-A suite is `lm_eval:TASK`. Only tasks that are answered in words (`generate_until`) can be
-played: multiple choice by log-likelihood is another measurement. Questions are asked without
-examples (zero-shot) through the model's own prompts. A task's data come from where lm-eval gets
+A suite is `lm_eval:TASK`. Tasks are answered in words (`generate_until`) or by the likeliest of
+given answers (`multiple_choice`, by its accuracy). Questions are asked without examples
+(zero-shot) through the model's own prompts; a choice is what the assistant would say, without
+the delimiter that a text model needs. A task's data come from where lm-eval gets
 them, as a rule the Hugging Face hub; `PIVOTUNE_LM_EVAL_TASKS` names a folder of task files of
 one's own.
 """
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,13 +24,24 @@ DOMAIN = "lm_eval"
 FOLDER_VARIABLE = "PIVOTUNE_LM_EVAL_TASKS"
 METRICS = ("exact_match", "acc", "f1", "em")
 """What counts as the outcome, the first that a task has; else its first number."""
+CHOICE_METRICS = ("acc", "acc_norm", "acc_bytes")
+"""The same for multiple choice: by log-probability, or by that of a character or byte."""
+WORDS, CHOICE = "generate_until", "multiple_choice"
 
 
 def lm_eval_tasks(split: str, n: int, seed: int) -> tuple[Task, ...]:
     """`n` different questions of the task named `split`, or all where it has fewer."""
     count = len(_documents(split))
+    kind = {"kind": CHOICE} if _load(split).OUTPUT_TYPE == CHOICE else {}
     places = sorted(range(count), key=lambda i: derive_seed(seed, DOMAIN, split, i))[:n]
-    return tuple(Task(f"{split}-{i}", DOMAIN, split, {"group": split, "index": i}) for i in places)
+    return tuple(
+        Task(f"{split}-{i}", DOMAIN, split, {"group": split, "index": i, **kind}) for i in places
+    )
+
+
+def lm_eval_environment(task: Task) -> "LmEvalEnvironment":
+    """The environment that fits how a task is answered."""
+    return LmEvalChoices() if task.payload.get("kind") == CHOICE else LmEvalEnvironment()
 
 
 @lru_cache(8)
@@ -55,14 +68,35 @@ def _load(name: str) -> Any:
             fix="download them once where there is a network (HF_HOME keeps them)",
         ) from error
     kind = getattr(found, "OUTPUT_TYPE", "a group of tasks")
-    if kind != "generate_until":
+    if kind not in (WORDS, CHOICE):
         raise DataError(
-            "this task is not answered in words",
+            "this task is answered neither in words nor by choice",
             where=f"{DOMAIN}:{name}",
             got=str(kind),
-            expected="generate_until",
+            expected=f"{WORDS} or {CHOICE}",
         )
+    if kind == CHOICE:
+        _check_choices(name, found)
     return found
+
+
+def _check_choices(name: str, found: Any) -> None:
+    """Only choices that are answers to one question, scored by what they cost alone."""
+    metrics = list(found._metric_fn_list)
+    if found.multiple_input or "acc_mutual_info" in metrics:
+        raise DataError(
+            "this task's choices cannot be asked in a conversation",
+            where=f"{DOMAIN}:{name}",
+            got="several questions for one answer" if found.multiple_input else "acc_mutual_info",
+            expected="one question and several answers",
+        )
+    if not set(metrics) & set(CHOICE_METRICS):
+        raise DataError(
+            "this task has no accuracy among its metrics",
+            where=f"{DOMAIN}:{name}",
+            got=", ".join(metrics),
+            expected=f"one of {', '.join(CHOICE_METRICS)}",
+        )
 
 
 @lru_cache(8)
@@ -109,6 +143,35 @@ class LmEvalEnvironment:
 
     def oracle(self) -> OracleView | None:
         return None
+
+
+class LmEvalChoices(LmEvalEnvironment):
+    """Asks one question; the likeliest of its answers ends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outcome = 0.0
+
+    def choices(self) -> tuple[Message, ...]:
+        texts = self._task.doc_to_choice(self._document)
+        return tuple(Message("assistant", text) for text in texts)
+
+    def choose(self, logprobs: Sequence[float]) -> None:
+        # Whether a choice is also the greedy answer is not asked for.
+        pairs = [(each, False) for each in logprobs]
+        found = self._task.process_results(self._document, pairs)
+        self._outcome = next(float(found[name]) for name in CHOICE_METRICS if name in found)
+
+    def step(self, action: Message) -> StepResult:
+        raise DataError("this question is answered by log-probabilities", got=action.content)
+
+    def clone(self) -> Self:
+        twin = super().clone()
+        twin._outcome = self._outcome
+        return twin
+
+    def reward(self) -> float:
+        return self._outcome
 
 
 def _score(task: Any, document: Any, answer: str) -> float:
