@@ -147,7 +147,7 @@ def test_a_limit_below_every_action_is_refused_before_sampling(tmp_path):
     run = open_run(tmp_path / "clipped", overrides=["profile.max_tokens=4"])
     with pytest.raises(PreflightError, match="100 % clipped"):
         run_stages(run, "plan")
-    assert not (tmp_path / "clipped" / "pilot.jsonl").exists()
+    assert not (tmp_path / "clipped" / "pilot").exists()
 
 
 @pytest.mark.slow

@@ -1,11 +1,19 @@
-"""What the preflight promises, against closed forms."""
+"""What the preflight promises, against closed forms; its pilot through an endpoint."""
 
 import msgspec
 import pytest
 
+from loopback import Loopback
+from pipeline.test_smollm2 import Quiet
+from pivotune.core.errors import PreflightError
 from pivotune.core.estimate import Estimate
+from pivotune.core.store import read_json
 from pivotune.core.types import Cost, Message, ParseOutcome, Profile, Sample, Verdict
-from pivotune.pipeline.plan import Plan, _live_groups
+from pivotune.pipeline.flow import run_stages
+from pivotune.pipeline.plan import LOCAL_TURNS, Plan, _live_groups
+from pivotune.pipeline.recipe import load_recipe
+from pivotune.pipeline.run import Run
+from pivotune.pipeline.run_folder import RunFolder
 
 
 def profile(number, successes, n):
@@ -54,3 +62,65 @@ def test_the_plan_says_the_share_before_any_training():
     assert "other: expected share of live groups on random turns: undefined" in lines
     assert plan.minutes == 3.0
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+def served(request):
+    """A completion endpoint that says nothing of value, two answers a request."""
+    if request.path == "/v1/models":
+        return {"data": [{"id": "mine", "max_model_len": 4096}]}
+    count = request.body.get("n", 1)
+    choices = [{"index": i, "text": "look", "finish_reason": "stop"} for i in range(count)]
+    return {"choices": choices, "usage": {"prompt_tokens": 10, "completion_tokens": 2 * count}}
+
+
+def plan_at(server, folder, *overrides):
+    """Four games of the embedded base's own traces, profiled at the endpoint, K = 2."""
+    settings = ("sampler=server", f"server.url={server.url}", "traces.games=4", "profile.samples=2")
+    recipe = load_recipe(None, (*settings, *overrides))
+    run_stages(Run(RunFolder(folder, recipe), Quiet()), "plan")
+    return read_json(folder / "plan.json", Plan)
+
+
+def test_a_pilot_through_an_endpoint_is_charged_and_asked_for_once(tmp_path):
+    with Loopback(served) as server:
+        quiet = ("methods={}", "evaluate.episodes=0", "evaluate.items=0", "profile.turns=12")
+        found = plan_at(server, tmp_path, *quiet)
+        asked = [r.body for r in server.requests if r.body.get("max_tokens") == 48]
+        assert plan_at(server, tmp_path, *quiet) == found
+        assert len([r for r in server.requests if r.body.get("max_tokens") == 48]) == len(asked)
+        cooler = plan_at(server, tmp_path, *quiet, "profile.temperature=0.5")
+    assert cooler.cost.rollout_turns == found.cost.rollout_turns
+    assert found.pilot_turns == 3
+    assert found.cost.rollout_turns == 2 * 3 == sum(body["n"] for body in asked)
+    assert found.accepted_mean == 0.0
+    assert (found.profile_turns, found.minutes) == (2 * 12, found.profile_minutes)
+    assert "endpoint: model mine; prompts rendered here, sent as token ids" in found.lines()
+
+
+def test_what_runs_here_is_timed_here(tmp_path):
+    """Training and evaluation never ask the endpoint: a few groups are sampled locally."""
+    with Loopback(served) as server:
+        found = plan_at(server, tmp_path, "profile.turns=8")
+    assert found.cost.rollout_turns == 2 * 2 + 2 * min(2, LOCAL_TURNS)
+    assert found.train_rate > 0
+    assert found.evaluation_minutes > 0
+
+
+def test_clipped_experts_are_refused_before_the_endpoint_samples(tmp_path):
+    with Loopback(served) as server:
+        with pytest.raises(PreflightError, match="100 % clipped"):
+            plan_at(server, tmp_path, "profile.max_tokens=4")
+        assert all(r.body.get("max_tokens", 1) == 1 for r in server.requests)
+
+
+def test_an_endpoint_that_renders_leaves_lengths_to_be_guessed(tmp_path):
+    def chat(request):
+        if request.path == "/v1/models":
+            return {"data": [{"id": "hosted"}]}
+        return "look"
+
+    quiet = ("methods={}", "evaluate.episodes=0", "evaluate.items=0", "profile.turns=4")
+    with Loopback(chat) as server:
+        found = plan_at(server, tmp_path, *quiet, "server.chat=true", "profile.max_tokens=4")
+    assert found.clipped_share == 1.0
+    assert any("guesses from the number of bytes" in line for line in found.lines())

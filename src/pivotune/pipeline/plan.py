@@ -1,8 +1,10 @@
 """Preflight: what a run will cost and whether it can learn anything, before it is spent.
 
-Uses the stored profiles where there are some; else a small pilot, which is charged.
+Uses the stored profiles where there are some; else a small pilot, which is charged. An endpoint's
+speed is that of profiling only; training and evaluation run here, so they are tried here.
 """
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -10,16 +12,21 @@ import numpy as np
 
 from pivotune.core.errors import PreflightError
 from pivotune.core.estimate import Estimate
+from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import read_records, write_json
 from pivotune.core.tally import Tally
 from pivotune.core.types import Cost, Profile, Turn
 from pivotune.evaluate.metrics import expected_live_groups
 from pivotune.models.policy import Policy
+from pivotune.models.sampler import TorchSampler
 from pivotune.models.trees import Segment, TokenTree, context_signal, cross_entropy_signal
 from pivotune.pipeline.policies import (
+    chat_of,
     open_base,
+    open_profiled,
     open_sampler,
+    prompt_findings,
 )
 from pivotune.pipeline.profiling import no_candidates, quick, training_candidates
 from pivotune.pipeline.recipe import Method, Recipe
@@ -28,9 +35,15 @@ from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.train.speed import training_rate
 from pivotune.turns.pivots import profile_stats
 from pivotune.turns.profile import ProfileConfig, profile_turns
+from pivotune.turns.rollout import sample_groups
 
 PILOT_TURNS = 32
 """Enough to see 100 % clipping or 0 live groups; a few hundred samples."""
+
+LOCAL_TURNS = 4
+"""Turns that are sampled here besides where an endpoint is profiled: only their speed counts."""
+
+GUESSED = "token counts are guesses from the number of bytes: the endpoint renders the prompts"
 
 
 class MethodPlan(msgspec.Struct, frozen=True):
@@ -102,10 +115,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class _Pilot(msgspec.Struct, frozen=True):
-    """What the pilot measured."""
+    """What the pilot measured; `local_seconds` for one sample here, not at an endpoint."""
 
     profiles: list[Profile]
     seconds_per_sample: float
+    local_seconds: float
     sample_rate: float
     train_rate: float
     cost: Cost
@@ -114,22 +128,18 @@ class _Pilot(msgspec.Struct, frozen=True):
 def plan(run: Run) -> None:
     """Write `plan.json` and say it; raises `PreflightError` where the run would be wasted."""
     recipe = run.recipe
-    if recipe.sampler == "server":
-        return  # the speed that it would measure is the endpoint's
     if not run.folder.begin("plan", (run.folder.settings("import"), recipe), cheap=True):
         return
-    policy = open_base(run)
-    candidates = training_candidates(run, open_sampler(policy))
+    sampler = open_profiled(run)
+    candidates = training_candidates(run, sampler)
     if not candidates.turns:
         raise no_candidates(run, candidates)
     size = quick(PILOT_TURNS, recipe.profile)
     drawn = _draw(candidates.turns, size, derive_seed(recipe.seed, "pilot"))
-    lengths = [
-        tuple(map(len, policy.chat.render_action(turn.state, turn.tools, turn.expert)))
-        for turn in drawn
-    ]
-    _refuse_clipped(recipe.profile, lengths)
-    found = _make_plan(run, policy, candidates.turns, candidates.dropped, lengths, drawn)
+    lengths = [_expert_lengths(sampler, turn) for turn in drawn]
+    if chat_of(sampler) is not None:
+        _refuse_clipped(recipe.profile, lengths)
+    found = _make_plan(run, sampler, candidates.turns, candidates.dropped, lengths, drawn)
     write_json(run.folder.path / "plan.json", found)
     for line in found.lines():
         run.watch.say(line)
@@ -141,7 +151,16 @@ def _draw(turns: Sequence[Turn], size: int, seed: int) -> list[Turn]:
     return [turns[i] for i in sorted(order)]
 
 
-def _refuse_clipped(config: ProfileConfig, lengths: Sequence[tuple[int, ...]]) -> None:
+def _expert_lengths(sampler: Sampler, turn: Turn) -> tuple[int, int]:
+    """Tokens of the prompt and of the expert's action; guesses where the endpoint renders."""
+    chat = chat_of(sampler)
+    if chat is None:
+        return sampler.count(turn.state, turn.tools), sampler.count([turn.expert], ())
+    prompt, action = chat.render_action(turn.state, turn.tools, turn.expert)
+    return len(prompt), len(action)
+
+
+def _refuse_clipped(config: ProfileConfig, lengths: Sequence[tuple[int, int]]) -> None:
     actions = [action for _, action in lengths]
     if min(actions) > config.max_tokens:
         raise PreflightError(
@@ -154,14 +173,14 @@ def _refuse_clipped(config: ProfileConfig, lengths: Sequence[tuple[int, ...]]) -
 
 def _make_plan(
     run: Run,
-    policy: Policy,
+    sampler: Sampler,
     turns: Sequence[Turn],
     dropped: dict[str, int],
-    lengths: Sequence[tuple[int, ...]],
+    lengths: Sequence[tuple[int, int]],
     drawn: Sequence[Turn],
 ) -> Plan:
     recipe = run.recipe
-    pilot = _run_pilot(run, policy, drawn)
+    pilot = _run_pilot(run, sampler, drawn)
     prompts, actions = zip(*lengths, strict=True)
     stats = [each for each in map(profile_stats, pilot.profiles) if each is not None]
     samples = len(turns) * recipe.profile.samples
@@ -187,38 +206,75 @@ def _make_plan(
             name: _method_plan(method, pilot, float(np.mean(prompts)), float(np.mean(actions)))
             for name, method in recipe.methods.items()
         },
-        evaluation_minutes=_evaluation_samples(recipe, drawn) * pilot.seconds_per_sample / 60,
+        evaluation_minutes=_evaluation_samples(recipe, drawn) * pilot.local_seconds / 60,
         cost=pilot.cost,
-        template=policy.chat.findings,
+        template=prompt_findings(sampler) + ((GUESSED,) if chat_of(sampler) is None else ()),
     )
 
 
-def _run_pilot(run: Run, policy: Policy, drawn: Sequence[Turn]) -> _Pilot:
+def _run_pilot(run: Run, sampler: Sampler, drawn: Sequence[Turn]) -> _Pilot:
     recipe = run.recipe
     stored = run.folder.profiles(recipe.verifier)
     if stored.exists() and (known := list(read_records(stored, Profile))):
         profiles, cost = known, Cost()
     else:
         profiles = profile_turns(
-            open_sampler(policy),
+            sampler,
             drawn,
             (verifier := open_verifier(recipe, recipe.verifier)),
             open_environments(verifier),
             recipe.profile,
             seed=derive_seed(recipe.seed, "pilot"),
-            path=run.folder.path / "pilot.jsonl",
+            path=run.folder.pilot,
         )
         cost = sum((each.cost for each in profiles), Cost())
     used = sum((each.cost for each in profiles), Cost())
+    local = _local_sampler(run, sampler, drawn)
+    here = used
+    if local is not None and local is not sampler:
+        here = _try_locally(run, local, drawn[:LOCAL_TURNS])
+        cost += here
     return _Pilot(
         profiles=profiles,
         seconds_per_sample=used.seconds / max(1, used.rollout_turns),
+        local_seconds=here.seconds / max(1, here.rollout_turns),
         sample_rate=used.sampled_tokens / max(1e-9, used.seconds),
-        train_rate=(
-            training_rate(policy, _expert_trees(policy, drawn[:8])) if recipe.methods else 0.0
-        ),
+        train_rate=_train_rate(local, drawn[:8]) if recipe.methods else 0.0,
         cost=cost,
     )
+
+
+def _local_sampler(run: Run, sampler: Sampler, drawn: Sequence[Turn]) -> TorchSampler | None:
+    """What training and evaluation sample with; None where an endpoint does all that there is."""
+    if isinstance(sampler, TorchSampler):
+        return sampler
+    if run.recipe.methods or _evaluation_samples(run.recipe, drawn):
+        return open_sampler(open_base(run))
+    return None
+
+
+def _try_locally(run: Run, sampler: TorchSampler, turns: Sequence[Turn]) -> Cost:
+    """What one group at each turn takes here."""
+    recipe = run.recipe
+    verifier = open_verifier(recipe, recipe.verifier)
+    start = time.perf_counter()
+    groups = sample_groups(
+        sampler,
+        turns,
+        verifier,
+        open_environments(verifier),
+        n=recipe.profile.samples,
+        temperature=recipe.profile.temperature,
+        seed=derive_seed(recipe.seed, "local pilot"),
+        max_tokens=recipe.profile.max_tokens,
+    )
+    seconds = Cost(seconds=time.perf_counter() - start)
+    return sum((group.cost for group in groups), seconds)
+
+
+def _train_rate(sampler: TorchSampler | None, turns: Sequence[Turn]) -> float:
+    assert sampler is not None, "methods are trained here"
+    return training_rate(sampler.policy, _expert_trees(sampler.policy, turns))
 
 
 def _expert_trees(policy: Policy, turns: Sequence[Turn]) -> list[TokenTree]:
@@ -250,7 +306,7 @@ def _method_plan(method: Method, pilot: _Pilot, prompt: float, action: float) ->
     else:
         # A whole trajectory is one trunk about twice as long as its average prefix.
         rollouts, trained = 0, method.steps * method.batch * 2 * (prompt + action)
-    seconds = rollouts * pilot.seconds_per_sample + trained / pilot.train_rate
+    seconds = rollouts * pilot.local_seconds + trained / pilot.train_rate
     return MethodPlan(rollouts, round(trained), seconds / 60)
 
 

@@ -82,6 +82,13 @@ def open_teacher_model(recipe: Recipe, name: str) -> tuple[Sampler, ChatFormat |
     return open_sampler(policy), policy.chat
 
 
+def chat_of(sampler: Sampler) -> ChatFormat | None:
+    """The format of a sampler's prompts; None where they are not made here."""
+    if isinstance(sampler, TorchSampler):
+        return sampler.policy.chat
+    return sampler.chat if isinstance(sampler, ServerSampler) else None
+
+
 def prompt_maker(sampler: Sampler) -> str:
     """What makes the prompts of a sampler, in words."""
     if isinstance(sampler, TorchSampler):

@@ -18,7 +18,7 @@ Advance = Callable[[int], None]
 
 
 class Watch(Protocol):
-    """Shows what is going on; `Silent` shows nothing."""
+    """Shows what is going on."""
 
     def say(self, text: str) -> None:
         """One line about what was found or decided."""

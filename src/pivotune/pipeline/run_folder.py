@@ -3,6 +3,7 @@
     recipe.toml        the recipe as it was used, defaults written out
     stages.json        stage -> the settings it ran under, and whether it is finished
     trajectories.jsonl import.json
+    plan.json          pilot/
     warm/              the warm start's training and, in warm/final, the base that came out
     profiles/VERIFIER.jsonl      pivots/VERIFIER-RULE.json
     checkpoints/METHOD/          metrics/METHOD.jsonl
@@ -44,7 +45,7 @@ STAGES = (
 _OUTPUTS = {
     "import": ("trajectories.jsonl", "import.json"),
     "warm": ("warm",),
-    "plan": ("plan.json",),
+    "plan": ("plan.json", "pilot"),
     "profile": ("profiles",),
     "select": ("pivots",),
     "train": ("checkpoints", "metrics"),
@@ -148,6 +149,11 @@ class RunFolder:
     @property
     def warm_start(self) -> Path:
         return self.path / "warm"
+
+    @property
+    def pilot(self) -> Path:
+        """The samples of the preflight under its present settings."""
+        return self.path / "pilot" / f"{self.settings('plan')}.jsonl"
 
     @property
     def recovery(self) -> Path:
