@@ -1,11 +1,15 @@
 """How fast JSON Lines of chats are imported, against decoding them and nothing else.
 
     python benchmarks/ingest.py [TRACES.jsonl]
+    python benchmarks/ingest.py --memory [MEGABYTES]...
 
-Without a file, chats of the project's own making. Seconds are processor time.
+Without a file, chats of the project's own making. Seconds are processor time. `--memory`: the
+most memory that importing a file of each size takes, by default 100 MB and 2 GB; each in a
+process of its own, which writes the trajectories out as the import stage does.
 """
 
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -56,7 +60,35 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def main() -> None:
+IMPORT = """
+import resource, sys
+from pathlib import Path
+from pivotune.core.store import write_records
+from pivotune.ingest import read_trajectories
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+write_records(Path(sys.argv[2]), iter(read_trajectories(sys.argv[1])))
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(before / 1024, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime)
+"""
+
+
+def measure_memory(megabytes: int, folder: Path) -> None:
+    """Write chats of this size in all, import them elsewhere, and print what that took."""
+    path, rows = folder / "chats.jsonl", 0
+    with path.open("w") as file:
+        while file.tell() < megabytes * 1_000_000:
+            file.writelines(json.dumps(own_chat(rows + i)) + "\n" for i in range(100))
+            rows += 100
+    command = [sys.executable, "-c", IMPORT, str(path), str(folder / "trajectories.jsonl")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    before, peak, used = map(float, printed.split())
+    print(
+        f"{megabytes:,} MB, {rows:,} rows: {peak:,.0f} MiB at most, of which {before:,.0f} before "
+        f"the first row; {used:,.0f} s of processor time"
+    )
+
+
+def measure_rates() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(sys.argv[1]) if sys.argv[1:] else Path(folder) / "chats.jsonl"
         if not sys.argv[1:]:
@@ -69,6 +101,15 @@ def main() -> None:
         }
     for name, rate in rates.items():
         print(f"{name}: {rate:,.0f} MB/s, {rates['import'] / rate:.2f} of it is the import's rate")
+
+
+def main() -> None:
+    if sys.argv[1:2] != ["--memory"]:
+        measure_rates()
+        return
+    for size in [int(each) for each in sys.argv[2:]] or [100, 2000]:
+        with tempfile.TemporaryDirectory() as folder:
+            measure_memory(size, Path(folder))
 
 
 if __name__ == "__main__":

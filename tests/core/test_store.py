@@ -1,10 +1,11 @@
 import os
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pivotune.core.errors import StoreError
+from pivotune.core.errors import DataError, StoreError
 from pivotune.core.store import (
     AppendLog,
     encode_json,
@@ -14,7 +15,7 @@ from pivotune.core.store import (
     write_json,
     write_records,
 )
-from pivotune.core.types import Cost
+from pivotune.core.types import Cost, Message
 
 
 def test_a_log_killed_at_any_byte_keeps_exactly_the_complete_records(tmp_path):
@@ -54,6 +55,26 @@ def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path):
     assert read_json(path, dict) == {"a": 1}
     write_records(path, [Cost()])
     assert list(read_records(path, Cost)) == [Cost()]
+
+
+def test_records_are_written_in_the_memory_of_some_of_them(tmp_path):
+    """40 MB in all; a source that fails on the way leaves the old file, and nothing else."""
+    path, long = tmp_path / "all.jsonl", Message("user", "x" * 100_000)
+    tracemalloc.start()
+    write_records(path, (long for _ in range(400)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    assert list(read_records(path, Message)) == [long] * 400
+
+    def torn():
+        yield long
+        raise DataError("no more")
+
+    with pytest.raises(DataError):
+        write_records(path, torn())
+    assert len(list(read_records(path, Message))) == 400
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -20,6 +20,7 @@ if sys.platform != "win32":
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
+_PIECE_BYTES = 1 << 20
 
 
 def encode_json(value: Any) -> bytes:
@@ -29,16 +30,33 @@ def encode_json(value: Any) -> bytes:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write the whole file or leave the old one; raises `StoreError` when the disk refuses."""
+    _write_pieces(path, [data])
+
+
+def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """One piece is held at a time; what the pieces' source raises leaves the old file too."""
     part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
+        with _refusals(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(b"")
+        for piece in pieces:
+            with _refusals(path), part.open("ab") as file:
+                file.write(piece)
+        with _refusals(path):
+            with part.open("ab") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
+    except BaseException:
         part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
         raise _refused(path, error) from error
 
 
@@ -79,8 +97,18 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def write_records(path: Path, records: Iterable[Any]) -> None:
-    """Write a whole JSON Lines file atomically."""
-    write_atomic(path, b"".join(_encoder.encode(record) + b"\n" for record in records))
+    """Write a whole JSON Lines file atomically, in little memory however long it is."""
+    _write_pieces(path, _encode_pieces(records))
+
+
+def _encode_pieces(records: Iterable[Any]) -> Iterator[bytes]:
+    piece = bytearray()
+    for record in records:
+        piece += _encoder.encode(record) + b"\n"
+        if len(piece) >= _PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def read_records(path: Path, kind: type[T]) -> Iterator[T]:
