@@ -260,6 +260,22 @@ def test_skill_sd_adds_the_skills_gap():
         method("skill_sd")
 
 
+def test_skill_grpo_is_grpo_on_openings_that_end_in_the_skill():
+    played = method("skill_grpo", skills={"": "Be even."}, hint="{lesson}").rollouts.play(0)
+    for group in played:
+        opening = with_lesson((Message("user", group.task.id),), "Be even.", "{lesson}")
+        prompt = tuple(untrained().chat.render(opening, ()))
+        for episode in group.episodes:
+            assert episode.opening == opening
+            assert episode.turns[0].completion.prompt_ids == prompt
+            assert episode.turns[1].completion.prompt_ids[: len(prompt)] == prompt
+    elsewhere = method("skill_grpo", skills={"other": "x"}).collect(0)
+    plain = EpisodeGrpo(materials(), EpisodeGrpoConfig(**SMALL)).collect(0)
+    assert same_trees(elsewhere.trees, plain.trees)
+    with pytest.raises(RecipeError, match="no skills"):
+        method("skill_grpo")
+
+
 def test_the_skills_gradient_is_that_of_ratio_times_k3_at_ratio_one():
     logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
     teacher = math.log(0.5)

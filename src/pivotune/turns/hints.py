@@ -13,9 +13,17 @@ from pivotune.core.errors import RecipeError
 from pivotune.core.types import Completion, Message
 from pivotune.domains.skills.hints import ACTION_HINT, describe_action
 
-__all__ = ["ACTION_HINT", "LESSON_HINT", "check_template", "hint_passages", "leaks"]
+__all__ = [
+    "ACTION_HINT",
+    "LESSON_HINT",
+    "SKILL_HINT",
+    "check_template",
+    "hint_passages",
+    "leaks",
+]
 
 LESSON_HINT = "An earlier attempt taught this: {lesson} Decide in your own way; do not mention it."
+SKILL_HINT = "A skill that may help here: {lesson} Decide in your own way; do not mention it."
 _SLOT = re.compile(r"{(\w*)}")
 _MENTION = re.compile(r"\bhint(s|ed|ing)?\b", re.IGNORECASE)
 _LEAST_PASSAGE = 12

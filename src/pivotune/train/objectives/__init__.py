@@ -17,6 +17,7 @@ from pivotune.train.objectives.rejection_sft import RejectionSft
 from pivotune.train.objectives.rlsd import Rlsd
 from pivotune.train.objectives.sdar import Sdar
 from pivotune.train.objectives.sft import Sft
+from pivotune.train.objectives.skill_grpo import SkillGrpo
 from pivotune.train.objectives.skill_sd import SkillSd
 from pivotune.train.objectives.sod import Sod
 from pivotune.train.objectives.tcod import Tcod
@@ -35,6 +36,7 @@ OBJECTIVES: dict[str, Method] = {
     "rlsd": Rlsd,
     "sdar": Sdar,
     "sft": Sft,
+    "skill_grpo": SkillGrpo,
     "skill_sd": SkillSd,
     "sod": Sod,
     "tcod": Tcod,

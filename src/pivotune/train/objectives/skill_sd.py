@@ -27,10 +27,8 @@ from pivotune.train.episodes import (
 )
 from pivotune.train.gaps import Spoken, token_gaps
 from pivotune.train.objective import Materials
-from pivotune.turns.hints import check_template, with_lesson
+from pivotune.turns.hints import SKILL_HINT, check_template, with_lesson
 from pivotune.turns.rollout import contexts
-
-SKILL_HINT = "A skill that may help here: {lesson} Decide in your own way; do not mention it."
 
 
 class SkillSdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
