@@ -23,6 +23,7 @@ import torch  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 from pivotune.models.cached_engine import CachedEngine  # noqa: E402
+from pivotune.models.linear import speed_up_linears  # noqa: E402
 from pivotune.models.rows import Ids, Row, row_uniforms  # noqa: E402
 
 TURNS, TURN_TOKENS, SAMPLES, NEW, VOCABULARY = 10, 200, 8, 32, 2_048
@@ -81,14 +82,15 @@ def theirs(model: Any, prompts: list[Ids]) -> float:
 
 
 def main(rounds: int) -> None:
-    model, prompts = build_model(), build_prompts()
+    model, their_model, prompts = build_model(), build_model(), build_prompts()
+    speed_up_linears(model)  # as every policy does
     ours(model, prompts, samples=1, new=2)
     whole, prompt_once, first_tokens, per_sample = [], [], [], []
     for _ in range(rounds):
         whole.append(ours(model, prompts, samples=SAMPLES, new=NEW))
         first_tokens.append(ours(model, prompts, samples=SAMPLES, new=1))
         prompt_once.append(ours(model, prompts[-1:], samples=1, new=1))
-        per_sample.append(theirs(model, prompts))
+        per_sample.append(theirs(their_model, prompts))
     total = statistics.median(whole)
     decoding = statistics.median(w - f for w, f in zip(whole, first_tokens, strict=True))
     least = statistics.median(prompt_once) + decoding

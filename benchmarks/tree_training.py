@@ -25,6 +25,7 @@ import torch  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 from pivotune.models.forward import token_logprobs  # noqa: E402
+from pivotune.models.linear import speed_up_linears  # noqa: E402
 from pivotune.models.trees import (  # noqa: E402
     Segment,
     TokenTree,
@@ -69,7 +70,9 @@ def build_model(size: str) -> Any:
         max_position_embeddings=4_096,
         tie_word_embeddings=True,
     )
-    return Qwen3ForCausalLM(config).train()
+    model = Qwen3ForCausalLM(config).train()
+    speed_up_linears(model)  # as every policy does
+    return model
 
 
 def build_group(prompt: int, count: int) -> TokenTree:
