@@ -148,6 +148,14 @@ def test_formats_compare_by_meaning(kind: str, a: str, b: str, equal: bool) -> N
     assert same(a, b, {"type": "string", "format": kind}) is equal
 
 
+@pytest.mark.parametrize("name", ["path", "file_path", "dir", "cwd"])
+def test_arguments_that_are_called_paths_compare_as_paths(name: str) -> None:
+    """`src/models.py` is no `test/models.py`, however much of the two is alike."""
+    places = ("src/models.py", "./src//models.py", "test/models.py", "models.py")
+    expert, *others = [calls(("f", {name: place})) for place in places]
+    assert [reward(VERIFIER, expert, other) for other in others] == [1.0, 0.0, 0.0]
+
+
 def test_a_format_that_does_not_parse_compares_as_text() -> None:
     assert same("tomorrow", " tomorrow", {"type": "string", "format": "date"})
     assert not same("tomorrow", "2024-05-01", {"type": "string", "format": "date"})
