@@ -21,13 +21,14 @@ from msgspec.structs import replace
 
 from pivotune.domains.household.game import Game
 from pivotune.domains.household.state import EMPTY, Action, State, World, bits
+from pivotune.domains.household.wording import wording_of
 
 NOTHING: Final = "Nothing happens."
 
 
 def start(game: Game) -> tuple[State, str]:
     """The first state and the opening text."""
-    world = World(game)
+    world = World(game, wording_of(game.grammar))
     state = world.first_state()
     return state, world.wording.opening(state)
 

@@ -232,7 +232,9 @@ def _imagined(world: World) -> World:
     as_it_is = len({r.location for r in receptacles}) == len(receptacles) and all(
         r.openable == (r.type in doors) for r in receptacles
     )
-    return world if as_it_is else World(msgspec.structs.replace(world.game, receptacles=imagined))
+    if as_it_is:
+        return world
+    return World(msgspec.structs.replace(world.game, receptacles=imagined), world.wording)
 
 
 def _places_for(world: World, things: int) -> int:

@@ -9,13 +9,12 @@ the right order of words. A state is immutable: its copy is itself.
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from pivotune.domains.household.game import Game, Receptacle, Thing, Treatment, named
 from pivotune.domains.household.grammar import ACTIONS
-from pivotune.domains.household.wording import Wording, wording_of
 
 EMPTY: Final = -1
 _CAPABILITY: Final[dict[Treatment, str]] = {
@@ -44,6 +43,18 @@ class Action(NamedTuple):
     verb: str
     thing: int = -1
     receptacle: int = -1
+
+
+class Words(Protocol):
+    """The sentences of a game; see `wording.Wording`."""
+
+    def opening(self, state: "State") -> str: ...
+
+    def feedback(self, action: str, state: "State", bound: dict[str, int]) -> str: ...
+
+    def command(self, action: str) -> tuple[str, ...]: ...
+
+    def knows(self, action: str) -> bool: ...
 
 
 class Commands:
@@ -95,9 +106,9 @@ def _spell(parts: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
 class World:
     """A game compiled for play. One is shared by all states of a game."""
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, wording: Words) -> None:
         self.game = game
-        self.wording: Wording = wording_of(game.grammar)
+        self.wording = wording
         self.receptacles: tuple[Receptacle, ...] = tuple(
             sorted(game.receptacles, key=lambda r: r.id)
         )

@@ -9,7 +9,7 @@ as the reference engine's do.
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from pivotune.core.errors import DataError
 from pivotune.domains.household.grammar import (
@@ -19,12 +19,10 @@ from pivotune.domains.household.grammar import (
     Grammar,
     references,
 )
-
-if TYPE_CHECKING:
-    from pivotune.domains.household.state import State
+from pivotune.domains.household.state import State
 
 Bound = dict[str, int]
-Piece = Callable[["State", Bound], str]
+Piece = Callable[[State, Bound], str]
 _Pairs = list[tuple[int, int]]
 
 # The kinds of the variables that an action's parameters bind.
@@ -65,11 +63,11 @@ class Wording:
         }
         self._opening = _text(self, "#intro#", dict(_PARAMETERS))
 
-    def opening(self, state: "State") -> str:
+    def opening(self, state: State) -> str:
         """The text that starts a game: welcome, room, task."""
         return _say(self._opening, state, {})
 
-    def feedback(self, action: str, state: "State", bound: Bound) -> str:
+    def feedback(self, action: str, state: State, bound: Bound) -> str:
         """What is said after `action` has led to `state`."""
         return _say(self._feedback[action], state, bound)
 
@@ -87,7 +85,7 @@ class Wording:
         """Does the grammar have words for the action."""
         return action in self._feedback
 
-    def say_rule(self, name: str, state: "State", bound: Bound) -> str:
+    def say_rule(self, name: str, state: State, bound: Bound) -> str:
         """The first alternative of a rule whose condition holds."""
         for condition, pieces in self._rules[name]:
             if not condition or next(solve(condition, state, bound), None) is not None:
@@ -153,7 +151,7 @@ def _published(name: str) -> Wording:
     return Wording(GRAMMARS[name])
 
 
-def _say(pieces: list[Piece], state: "State", bound: Bound) -> str:
+def _say(pieces: list[Piece], state: State, bound: Bound) -> str:
     return "".join([piece(state, bound) for piece in pieces])
 
 
@@ -240,7 +238,7 @@ def _listing(wording: Wording, inner: str, kinds: dict[str, str]) -> Piece:
     item = match.group(1).strip()
     spoken = _rule(wording, item[1:-1]) if item.startswith("#") else _term(item, kinds)
 
-    def say(state: "State", bound: Bound) -> str:
+    def say(state: State, bound: Bound) -> str:
         items = [spoken(state, answer) for answer in solve(atoms, state, bound)]
         if not items:
             return wording.say_rule("list_empty", state, bound)
@@ -271,7 +269,7 @@ def _query(text: str, kinds: dict[str, str]) -> list[Atom]:
     return atoms
 
 
-def solve(atoms: list[Atom], state: "State", bound: Bound) -> Iterator[Bound]:
+def solve(atoms: list[Atom], state: State, bound: Bound) -> Iterator[Bound]:
     """All ways to bind the query's variables, in the reference engine's order."""
     if not atoms:
         yield bound
@@ -298,11 +296,11 @@ def _set(mask: int) -> list[int]:
     return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
 
-def _at_location(state: "State", agent: int | None, place: int | None) -> _Pairs:
+def _at_location(state: State, agent: int | None, place: int | None) -> _Pairs:
     return [(0, state.at)] if place is None or place == state.at else []
 
 
-def _receptacle_at(state: "State", r: int | None, place: int | None) -> _Pairs:
+def _receptacle_at(state: State, r: int | None, place: int | None) -> _Pairs:
     location_of = state.world.location_of
     if r is not None:
         return [(r, location_of[r])] if place is None or place == location_of[r] else []
@@ -311,7 +309,7 @@ def _receptacle_at(state: "State", r: int | None, place: int | None) -> _Pairs:
     return list(enumerate(location_of))
 
 
-def _object_at(state: "State", o: int | None, place: int | None) -> _Pairs:
+def _object_at(state: State, o: int | None, place: int | None) -> _Pairs:
     objects = range(len(state.spots)) if o is None else (o,)
     if place is None:
         return [(i, found) for i in objects for found in _set(state.spots[i])]
@@ -335,11 +333,11 @@ def _union(masks: tuple[int, ...]) -> int:
     return union
 
 
-def _holds(state: "State", agent: int | None, o: int | None) -> _Pairs:
+def _holds(state: State, agent: int | None, o: int | None) -> _Pairs:
     return [(0, state.held)] if state.held >= 0 and o in (None, state.held) else []
 
 
-_UNARY: Final[dict[str, Callable[["State"], int]]] = {
+_UNARY: Final[dict[str, Callable[[State], int]]] = {
     "holdsany": lambda state: int(state.held >= 0),
     "openable": lambda state: state.world.openable,
     "opened": lambda state: state.opened,
@@ -355,7 +353,7 @@ _UNARY: Final[dict[str, Callable[["State"], int]]] = {
     # takes `istoggled` away.
     "not_istoggled": lambda state: 0,
 }
-_BINARY: Final[dict[str, Callable[["State", int | None, int | None], _Pairs]]] = {
+_BINARY: Final[dict[str, Callable[[State, int | None, int | None], _Pairs]]] = {
     "atlocation": _at_location,
     "receptacleatlocation": _receptacle_at,
     "objectatlocation": _object_at,
