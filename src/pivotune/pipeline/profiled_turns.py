@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pivotune.core.store import read_records
-from pivotune.core.types import ParseOutcome, Sample, Trajectory, Turn, Verdict
+from pivotune.core.types import ParseOutcome, Profile, Sample, Trajectory, Turn, Verdict
 from pivotune.ingest import split_turns
 from pivotune.pipeline.run import Run
 from pivotune.report.actions import action_kind, action_text
@@ -41,14 +41,10 @@ class _Head(msgspec.Struct, frozen=True):
     samples: tuple[_Sample, ...]
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """A stored profile whose samples are decoded only where they are wanted."""
+class _Named(msgspec.Struct, frozen=True):
+    """Which turn a stored profile is of."""
 
     turn_id: str
-    expert: Verdict
-    samples: msgspec.Raw
-    temperature: float = 1.0
-    policy_hash: str = ""
 
 
 class ProfiledTurns(msgspec.Struct, frozen=True):
@@ -140,15 +136,24 @@ def _point(turn_id: str, depth: int, kind: str, stats: ProfileStats, selected: b
 def _details(
     run: Run, verifier: str, turns: dict[str, Turn], chosen: Collection[str]
 ) -> tuple[TurnDetail, ...]:
+    """Only the profiles that are shown are decoded whole."""
     found = []
-    for line in read_records(run.folder.profiles(verifier), _Line):
-        if line.turn_id in turns:
-            found.append(_detail(turns[line.turn_id], line, line.turn_id in chosen))
+    for line in read_records(run.folder.profiles(verifier), msgspec.Raw):
+        turn_id = msgspec.json.decode(line, type=_Named).turn_id
+        if turn_id in turns:
+            profile = msgspec.json.decode(line, type=Profile)
+            found.append(turn_detail(turns[turn_id], profile, turn_id in chosen))
     return tuple(found)
 
 
-def _detail(turn: Turn, line: _Line, selected: bool) -> TurnDetail:
-    samples = msgspec.json.decode(line.samples, type=tuple[Sample, ...])
+def turn_detail(turn: Turn, profile: Profile | None, selected: bool) -> TurnDetail:
+    """A turn as it is shown in full, with its samples where it was profiled."""
+    sampling = ""
+    if profile is not None:
+        sampling = (
+            f"{len(profile.samples)} samples at temperature {profile.temperature:g}, "
+            f"policy {profile.policy_hash}, verifier {profile.verifier} {profile.verifier_version}"
+        )
     return TurnDetail(
         turn_id=turn.id,
         task_id=turn.task.id,
@@ -157,14 +162,13 @@ def _detail(turn: Turn, line: _Line, selected: bool) -> TurnDetail:
         selected=selected,
         state=turn.state,
         expert_action=action_text(turn.expert),
-        expert=line.expert,
-        samples=show_samples(samples),
-        sampling=f"{len(samples)} samples at temperature {line.temperature:g}"
-        + (f", policy {line.policy_hash}" if line.policy_hash else ""),
+        expert=profile.expert if profile else Verdict(None, "not profiled"),
+        samples=_show_samples(profile.samples) if profile else (),
+        sampling=sampling,
     )
 
 
-def show_samples(samples: Iterable[Sample]) -> tuple[SampleView, ...]:
+def _show_samples(samples: Iterable[Sample]) -> tuple[SampleView, ...]:
     """Stored samples as they are shown: as calls where they could be read, else as they were."""
     return tuple(
         SampleView(action_text(each.message) or each.text, each.outcome, each.verdict)

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pivotune
 from pivotune.core.errors import DataError, PivotuneError
 from pivotune.core.store import read_records
-from pivotune.core.types import Cost, JsonObject, Profile, Turn, Verdict
-from pivotune.pipeline.profiled_turns import show_samples
+from pivotune.core.types import Cost, JsonObject, Profile, Turn
+from pivotune.pipeline.profiled_turns import turn_detail
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.turn_index import (
     CLASSES,
@@ -32,8 +32,6 @@ from pivotune.pipeline.turn_index import (
     open_index,
 )
 from pivotune.report import view
-from pivotune.report.actions import action_kind, action_text
-from pivotune.report.data import TurnDetail
 from pivotune.report.shown import message_text
 from pivotune.report.tables import table
 from pivotune.report.text import number
@@ -169,7 +167,7 @@ class Viewer:
             after=f"/turn/{after}" if after is not None else "",
             messages=f"/turn/{row}",
         )
-        return view.turn_page(self.title, _detail(turn, profile, pivot), place, everything)
+        return view.turn_page(self.title, turn_detail(turn, profile, pivot), place, everything)
 
     def _message(self, row: int, place: int, query: dict[str, str]) -> str:
         turn, _, _ = self._read(row)
@@ -287,25 +285,6 @@ def _slice(each: Slice, column: str) -> view.ShownSlice:
     link = _turns_link(**{column: each.name}) if column else ""
     name = each.name if column else str(int(each.name) + 1)
     return view.shown_slice(name, link, each.turns, each.mixed, each.pivots)
-
-
-def _detail(turn: Turn, profile: Profile | None, pivot: bool) -> TurnDetail:
-    unknown = Verdict(None, "not profiled")
-    return TurnDetail(
-        turn_id=turn.id,
-        task_id=turn.task.id,
-        depth=turn.index,
-        kind=action_kind(turn.expert),
-        selected=pivot,
-        state=turn.state,
-        expert_action=action_text(turn.expert),
-        expert=profile.expert if profile else unknown,
-        samples=show_samples(profile.samples) if profile else (),
-        sampling=f"{len(profile.samples)} samples at temperature {profile.temperature:g}, "
-        f"policy {profile.policy_hash}, verifier {profile.verifier} {profile.verifier_version}"
-        if profile
-        else "",
-    )
 
 
 def _is_plain(value: object) -> bool:
