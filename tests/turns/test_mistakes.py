@@ -1,5 +1,6 @@
 import json
 
+import msgspec
 import pytest
 
 from pivotune.core.errors import RecipeError
@@ -7,6 +8,7 @@ from pivotune.core.types import Completion, Cost, Episode, EpisodeTurn, Message,
 from pivotune.domains.household.environment import HouseholdEnvironment, generated_task
 from pivotune.domains.household.generator import TINY_GAMES
 from pivotune.domains.skills.hints import describe_action
+from pivotune.domains.skills.judging import LONGEST
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.turns.mistakes import (
     Finding,
@@ -16,7 +18,7 @@ from pivotune.turns.mistakes import (
     Standing,
     agreement,
 )
-from pivotune.turns.questions import QUESTIONS
+from pivotune.turns.questions import QUESTIONS, JudgingQuestion
 
 TASK = Task("t", "toy")
 MAKE = lambda task: HouseholdEnvironment()  # noqa: E731
@@ -158,6 +160,17 @@ def test_the_short_judging_form():
     assert found.findings == (Finding((Mark(2, gold),)),)
     assert model("no mistake", "judging").detect([bad], limit=2, seed=0).problems == {}
     assert model("hm", "judging").detect([bad], limit=2, seed=0).problems == {"not a judgement": 1}
+
+
+def test_the_short_form_shows_no_more_steps_than_were_taught():
+    long = play(household_task(), lambda at, turn: at.spell("look"), LONGEST + 3)
+    (asked,) = JudgingQuestion().about_episode(long, 1)
+    assert f"\n{LONGEST}. " in asked.content
+    assert f"\n{LONGEST + 1}. " not in asked.content
+    won = msgspec.structs.replace(long, reward=1.0)
+    assert "Outcome: failed" in JudgingQuestion().about_episode(won, 1)[0].content
+    short = msgspec.structs.replace(won, turns=won.turns[:LONGEST])
+    assert "Outcome: solved" in JudgingQuestion().about_episode(short, 1)[0].content
 
 
 def test_suggestions_are_admissible_actions():

@@ -14,7 +14,12 @@ import msgspec
 from pivotune.core.json_text import JsonProblemError, parse_json
 from pivotune.core.types import Completion, Episode, Message
 from pivotune.domains.skills.hints import describe_action
-from pivotune.domains.skills.judging import NO_MISTAKE, judging_question, read_judgement
+from pivotune.domains.skills.judging import (
+    LONGEST,
+    NO_MISTAKE,
+    judging_question,
+    read_judgement,
+)
 
 _ERRAND = "Your task is to: "
 
@@ -113,15 +118,20 @@ def _read_turn(value: Any, problems: Counter[str]) -> tuple[int, str] | None:
 
 
 class JudgingQuestion:
-    """The judging skill of the embedded base."""
+    """The judging skill of the embedded base.
+
+    It was taught attempts of at most `LONGEST` steps: of a longer one it is shown the first of
+    them, as an attempt that had not solved the task by then. The first mistake is mostly there.
+    """
 
     name = "judging"
     by_acting = True
 
     def about_episode(self, episode: Episode, limit: int) -> tuple[Message, ...]:
         errand = episode.opening[-1].content.rpartition(_ERRAND)[2]
-        solved = episode.reward is not None and episode.reward >= 0.5
-        return (judging_question(errand, _steps(episode), solved),)
+        won = episode.reward is not None and episode.reward >= 0.5
+        solved = won and len(episode.turns) <= LONGEST
+        return (judging_question(errand, _steps(episode)[:LONGEST], solved),)
 
     def read(self, completion: Completion, limit: int) -> Answer:
         found = read_judgement(completion.message)

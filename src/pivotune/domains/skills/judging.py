@@ -17,6 +17,8 @@ from pivotune.core.types import Message
 from pivotune.domains.skills.hints import describe_action
 
 NO_MISTAKE = "no mistake"
+LONGEST = 12
+"""Steps of the longest attempt that the embedded base was taught to judge."""
 _ANSWER = re.compile(r"\s*turn (\d+): (.+?)\s*", re.DOTALL)
 
 
