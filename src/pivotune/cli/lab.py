@@ -18,7 +18,7 @@ def base(
     out: Annotated[Path, typer.Argument(help="Folder for the tokenizer, the run and the model.")],
     seed: Annotated[int, typer.Option(help="One seed gives one model on one kind of CPU.")] = 0,
 ) -> None:
-    """Build the base model from nothing (about twenty minutes on one core); resumes."""
+    """Build the base model from nothing (half an hour on one core); resumes."""
     limit_threads()
     from pivotune.lab.base_model import BaseConfig, build_base
     from pivotune.lab.measure import MeasureConfig

@@ -37,7 +37,7 @@ class BaseConfig(msgspec.Struct, frozen=True):
     vocabulary: int = 1024
     tokenizer_steps: int = 200
     """Steps of the mixture whose texts the tokenizer learns from."""
-    steps: int = 3400
+    steps: int = 4200
     learning_rate: float = 3e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01

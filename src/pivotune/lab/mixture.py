@@ -4,7 +4,7 @@
     hints       turns of these games at which the action that a hint suggests is taken
     judging     short games with their outcome: the first mistake and a better action
     echoes      a row of words to be said again: teaches to look back, which all the rest needs
-    skills      items of the eight out-of-domain skills, equally many of each
+    skills      items of the eight out-of-domain skills
 
 A mistake in a judged game is a turn after which the optimal remaining plan is longer. Half of
 the hints suggest the best action, half any admissible one, so that only reading the hint helps.
@@ -57,8 +57,8 @@ class MixtureConfig(msgspec.Struct, frozen=True):
     mechanics of the house are learnt from clean labels in all the states that mistakes lead to,
     and doubt only at the end: doubts from the start keep a small model from learning the rest.
     hints: hinted turns in each game. judge_every: steps from one judged game to the next. items:
-    items of each skill. echoes: rows of words. context_weight: weight of tokens that the assistant
-    did not write (its own have 1).
+    items of each skill, twice as many of the `hard` ones. echoes: rows of words.
+    context_weight: weight of tokens that the assistant did not write (its own have 1).
     echo_steps: so many first steps hold `echo_batch` echoes and nothing else. Looking back is
     learnt suddenly, after 200 to 400 such steps; without it the rest is hardly learnt at all.
     """
@@ -67,12 +67,13 @@ class MixtureConfig(msgspec.Struct, frozen=True):
     games: int = 4
     doubts: Doubts = Doubts()
     mistake_weight: float = 0.25
-    unsure_from: int = 2800
+    unsure_from: int = 3500
     hints: int = 1
     judge_every: int = 2
     items: int = 6
+    hard: tuple[str, ...] = ("arithmetic", "copying")
     echoes: int = 2
-    echo_steps: int = 500
+    echo_steps: int = 700
     echo_batch: int = 64
     context_weight: float = 0.2
 
@@ -136,7 +137,7 @@ def draw_conversations(config: MixtureConfig, step: int) -> Iterator[Conversatio
     for _ in range(config.echoes):
         yield _echo(rng)
     for name in SKILLS:
-        for _ in range(config.items):
+        for _ in range(config.items * (2 if name in config.hard else 1)):
             item = draw_item(name, "train", rng)
             yield Conversation("skills", (*item.messages, item.answer), item.tools)
 

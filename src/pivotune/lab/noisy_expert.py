@@ -33,21 +33,21 @@ _REPEAT = 0.3
 class Doubts(msgspec.Struct, frozen=True):
     """Chance of a mistake by what the moment asks for."""
 
-    search: float = 0.3
+    search: float = 0.0
     """Nothing wanted has been seen: choose where to look."""
-    open: float = 0.2
+    open: float = 0.0
     """Standing at a shut place while searching."""
-    fetch: float = 0.35
+    fetch: float = 0.7
     """Something wanted has been seen elsewhere."""
-    take: float = 0.25
+    take: float = 0.0
     """Something wanted lies here."""
-    treat: float = 0.45
+    treat: float = 0.85
     """It is held and must be cleaned, heated or cooled first."""
-    deliver: float = 0.4
+    deliver: float = 0.8
     """It is held and belongs somewhere else, or under a lamp."""
-    place: float = 0.25
+    place: float = 0.0
     """It is held where it belongs."""
-    put_back: float = 0.25
+    put_back: float = 0.0
     """Something else is held."""
 
 

@@ -6,17 +6,14 @@ import random
 from pivotune.domains.skills.item import Skill, SkillItem, same_text, text_item
 
 NAMES = ("Ann", "Bob", "Cy", "Dan", "Eve", "Fay", "Gus", "Hal")
-SCALES = (("taller", "shorter", "tallest", "shortest"), ("older", "younger", "oldest", "youngest"))
+SCALES = (("taller", "tallest", "shortest"), ("older", "oldest", "youngest"))
 
 
 def make(rng: random.Random) -> SkillItem:
-    """`Ann is taller than Bob. Cy is shorter than Bob. Who is tallest?` -> `Ann`."""
+    """`Bob is taller than Cy. Ann is taller than Bob. Who is tallest?` -> `Ann`."""
     order = rng.sample(NAMES, 3)
-    more, less, most, least = rng.choice(SCALES)
-    facts = [
-        f"{high} is {more} than {low}." if rng.random() < 0.5 else f"{low} is {less} than {high}."
-        for high, low in itertools.pairwise(order)
-    ]
+    more, most, least = rng.choice(SCALES)
+    facts = [f"{high} is {more} than {low}." for high, low in itertools.pairwise(order)]
     rng.shuffle(facts)
     place = rng.randrange(3)
     asked = (most, "in the middle", least)[place]
