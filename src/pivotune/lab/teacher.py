@@ -1,8 +1,9 @@
 """A stronger model of the same family, for methods that learn from another policy.
 
 The base is trained on over its own mixture, but with no weight on the mistakes of the player: it
-sees the states that mistakes lead to and is taught only what is right there. Hints and judging
-stay in the mixture, so that it can also find mistakes and name actions.
+sees the states that mistakes lead to and is taught only what is right there. Hints stay in the
+mixture, and many more judged games: the base tells solved from failed attempts, and hardly ever
+where one went wrong.
 
     out/run/      the training run (state to resume from)
     out/model/    the policy, named as `teacher_model` in a recipe; model/card.json what it can do
@@ -16,22 +17,33 @@ from typing import Any
 import msgspec
 
 from pivotune.core.store import write_json
-from pivotune.lab.base_model import BaseConfig, MixtureObjective
+from pivotune.domains.household.environment import generated_task
+from pivotune.domains.household.generator import TINY_GAMES
+from pivotune.lab.base_model import BaseConfig
 from pivotune.lab.measure import BaseMeasure, MeasureConfig, measure_base
-from pivotune.lab.mixture import MixtureConfig
+from pivotune.lab.mixture import MixtureConfig, draw_mixture, judging_messages
+from pivotune.lab.rendering import conversation_tree
+from pivotune.models.chat import ChatFormat
 from pivotune.models.policy import Policy, load_policy
 from pivotune.models.sampler import TorchSampler
+from pivotune.train.objective import Collected, Stateless
 from pivotune.train.trainer import TrainConfig, train
+
+_FIRST_JUDGED = 40_000_000
+"""Judged games are numbered from here: none of them is of the mixture."""
 
 
 class TeacherConfig(msgspec.Struct, frozen=True):
-    """How long the base is trained on; the mixture is that of `base`, without its mistakes."""
+    """How long the base is trained on; the mixture is that of `base`, without its mistakes.
+
+    `judged`: judged games a step, beside the mixture's own.
+    """
 
     base: BaseConfig = BaseConfig()
     steps: int = 600
     learning_rate: float = 1e-3
     warmup_steps: int = 20
-    judge_every: int = 1
+    judged: int = 8
     checkpoint_every: int = 50
 
 
@@ -46,15 +58,33 @@ class TeacherCard(msgspec.Struct, frozen=True):
 
 
 def teacher_mixture(config: TeacherConfig, seed: int) -> MixtureConfig:
-    """The base's mixture without its mistakes and its first steps, with more to judge."""
+    """The base's mixture without its mistakes and its first steps."""
     return msgspec.structs.replace(
         config.base.mixture,
         seed=seed,
         echo_steps=0,
-        judge_every=config.judge_every,
         mistake_weight=0.0,
         unsure_from=config.steps,
     )
+
+
+class TeacherObjective(Stateless):
+    """Likelihood of the mixture's words and of judgements."""
+
+    def __init__(self, chat: ChatFormat, config: TeacherConfig, seed: int) -> None:
+        self._chat = chat
+        self._config = config
+        self._mixture = teacher_mixture(config, seed)
+
+    def collect(self, step: int) -> Collected:
+        trees = draw_mixture(self._chat, self._mixture, step)
+        for number in range(self._config.judged):
+            game = _FIRST_JUDGED + step * self._config.judged + number
+            messages = judging_messages(
+                generated_task(game, "train", TINY_GAMES), self._mixture.doubts, self._mixture.seed
+            )
+            trees.append(conversation_tree(self._chat, f"judged {step}.{number}", messages, ()))
+        return Collected(trees)
 
 
 def build_teacher(
@@ -77,7 +107,7 @@ def build_teacher(
         token_budget=config.base.token_budget,
         checkpoint_every=config.checkpoint_every,
     )
-    objective = MixtureObjective(base.chat, teacher_mixture(config, seed))
+    objective = TeacherObjective(base.chat, config, seed)
     result = train(base, objective, settings, out / "run", on_step=on_step)
     shutil.copytree(result.policy, out / "model", dirs_exist_ok=True)
     card = TeacherCard(
