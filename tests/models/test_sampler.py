@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,7 @@ from pivotune.models.cached_attention import attend, attend_by_matmul
 from pivotune.models.cached_engine import CachedEngine
 from pivotune.models.policy import Policy
 from pivotune.models.rows import Row, draw_tokens, row_uniforms
-from pivotune.models.sampler import TorchSampler
+from pivotune.models.sampler import COUNTED_PROMPTS, TorchSampler
 from tiny_models import FAMILIES, tiny_policy
 
 ENGINES = ["auto", "plain"]
@@ -117,6 +118,24 @@ def test_scores_equal_a_fresh_forward(engine: Any) -> None:
             best = logprobs.topk(3)
             assert np.allclose(scores.top_logprobs, best.values.numpy(), atol=1e-4)
             assert scores.top_ids == tuple(map(tuple, best.indices.tolist()))
+
+
+def test_a_prompt_that_was_counted_is_sampled_as_it_is_now() -> None:
+    """A history that grew after it was counted is another prompt, also as the same list."""
+    sampler = TorchSampler(tiny_policy())
+    history = list(state("hello"))
+    first = sampler.count(history, ())
+    grown = [*history, Message("assistant", "go"), Message("user", "and now?")]
+    for messages in (history, grown, [*state("hello")], history):
+        ((row,),) = sampler.sample([msgspec.structs.replace(request(), messages=tuple(messages))])
+        assert row.prompt_ids == tuple(sampler.policy.chat.render(messages, ()))
+        assert sampler.count(messages, ()) == len(row.prompt_ids)
+    history += grown[-2:]
+    assert sampler.count(history, ()) > first
+    for i in range(2 * COUNTED_PROMPTS):
+        sampler.count(state(f"word {i}"), ())
+    ((row,),) = sampler.sample([msgspec.structs.replace(request(), messages=tuple(history))])
+    assert row.prompt_ids == tuple(sampler.policy.chat.render(history, ()))
 
 
 def test_new_weights_answer_at_once() -> None:

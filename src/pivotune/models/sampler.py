@@ -22,6 +22,8 @@ from pivotune.models.policy import Policy
 from pivotune.models.rows import Engine, Ids, Row, row_uniforms
 
 PLAIN_TOKEN_BUDGET = 1 << 17
+COUNTED_PROMPTS = 256
+"""Prompts that are kept between being counted and being sampled: more than episodes at once."""
 
 
 class TorchSampler:
@@ -38,6 +40,7 @@ class TorchSampler:
         self._engine = _make_engine(policy.model, token_budget, engine)
         self._engine_hash = policy.hash
         self._stop_ids = frozenset(policy.chat.stop_ids)
+        self._counted: dict[_PromptKey, tuple[Sequence[Any], tuple[int, ...]]] = {}
 
     @property
     def name(self) -> str:
@@ -80,7 +83,18 @@ class TorchSampler:
         return [scores[index] for index in range(len(requests))]
 
     def count(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
-        return len(self.policy.chat.render(messages, tools))
+        """Of the rendered prompt, which is kept: an episode counts its prompt, then samples it."""
+        key, ids = _prompt_key(messages, tools), tuple(self.policy.chat.render(messages, tools))
+        while len(self._counted) >= COUNTED_PROMPTS:
+            self._counted.pop(next(iter(self._counted)))
+        # The messages are kept too: no other object can have their identity meanwhile.
+        self._counted[key] = ((*messages, *tools), ids)
+        return len(ids)
+
+    def _prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """Rendered ids, those of the last count where the messages are the same objects."""
+        counted = self._counted.pop(_prompt_key(messages, tools), None)
+        return tuple(self.policy.chat.render(messages, tools)) if counted is None else counted[1]
 
     def end_session(self, session: str) -> None:
         self._engine.end_session(session)
@@ -94,7 +108,7 @@ class TorchSampler:
         return policy_hash
 
     def _rows(self, index: int, request: SampleRequest) -> list[Row]:
-        prompt = tuple(self.policy.chat.render(request.messages, request.tools))
+        prompt = self._prompt(request.messages, request.tools)
         room = self.context_limit - len(prompt)
         if room < 1:
             raise SamplerError(
@@ -160,6 +174,14 @@ class TorchSampler:
                 expected=f"an action, and at most {self.context_limit} tokens",
             )
         return prompt, token_ids
+
+
+_PromptKey = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _prompt_key(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> _PromptKey:
+    """Messages and tools never change, so the same objects render to the same prompt."""
+    return tuple(map(id, messages)), tuple(map(id, tools))
 
 
 def _make_engine(model: Any, token_budget: int | None, engine: Literal["auto", "plain"]) -> Engine:
