@@ -150,7 +150,8 @@ def test_headline_says_what_happened_in_figures() -> None:
     text = all_text(plain_page())
     assert "post plain solves 45.0 % of household plain, the base 25.0 %: +20.0 points" in text
     assert "(95 % interval +15.0 to +25.0)" in text
-    assert "it changed by −1.0 points (−6.0 to +4.0)" in text
+    assert "it changed by −1.0 points (−6.0 to +4.0), most in sorting (−25.0)." in text
+    assert text.count("with 32 tries, 60.0 % against 70.0 %") == 2
     assert "50 of 90 profiled turns are pivots" in text
     assert "2.5 min" in text
 

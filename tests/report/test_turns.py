@@ -1,5 +1,5 @@
 from pivotune.report.data import TurnPoint
-from pivotune.report.turns import BINS, DEEPEST, KINDS, OTHER, advise, count_turns
+from pivotune.report.turns import BINS, DEEPEST, KINDS, OTHER, advise, count_turns, say_where
 
 
 def point(mean: float, *, live: bool, depth: int = 0, kind: str = "go", chosen: bool = False):  # type: ignore[no-untyped-def]
@@ -61,3 +61,19 @@ def test_advice_follows_the_counts() -> None:
 
 def _percent(lines: list[str]) -> str:
     return " ".join(" ".join(lines).replace("%", " %").split())
+
+
+def test_where_the_policy_is_undecided_is_said_for_kinds_with_enough_turns() -> None:
+    def turns(kind: str, live: int, count: int) -> list[TurnPoint]:
+        return [
+            TurnPoint(f"{kind}#{i}", 0, kind, 0.5 if i < live else 1.0, 0.0, i < live, False)
+            for i in range(count)
+        ]
+
+    points = [*turns("take", 15, 20), *turns("go", 10, 40), *turns("rare", 1, 1)]
+    assert say_where(count_turns(points)) == (
+        "By what the expert does there, it is undecided most often at take (75\N{NO-BREAK SPACE}% "
+        "of 20 such turns), least often at go (25\N{NO-BREAK SPACE}% of 40 such turns)."
+    )
+    assert say_where(count_turns(turns("take", 15, 20))) == ""
+    assert say_where(count_turns([*turns("a", 5, 20), *turns("b", 10, 40)])) == ""

@@ -14,9 +14,16 @@ from pivotune.report.recovery import recovery_section
 from pivotune.report.render import render
 from pivotune.report.shown import show_turn
 from pivotune.report.tables import Table
-from pivotune.report.tax import tax_section
+from pivotune.report.tax import main_comparison, say_tax, tax_section
 from pivotune.report.text import MINUS, duration, interval, number, percent, points, show, show_line
-from pivotune.report.turns import TurnFigures, advise, count_turns, say_no_pivots
+from pivotune.report.turns import (
+    FEW,
+    TurnFigures,
+    advise,
+    count_turns,
+    say_no_pivots,
+    say_where,
+)
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -58,6 +65,7 @@ def build_page(data: ReportData) -> str:
         outcomes=tables.outcome_table(data.outcomes) if data.outcomes else None,
         advice=advise(figures, data.outcomes) if figures else [],
         selections=tables.selection_table(data.pivot_sets) if data.pivot_sets else None,
+        where=say_where(figures) if figures else "",
         curse=_curse(data),
         pivots=tables.pivot_table(data.turns) if figures and figures.selected else None,
         details=[show_turn(each) for each in data.details],
@@ -90,13 +98,19 @@ def headline(data: ReportData, figures: TurnFigures | None) -> list[str]:
         sentences.append(
             f"On {show_line(data.out_of_domain.name)}, which it was not trained for, it changed "
             f"by {points(other.change.value)} points "
-            f"({interval(other.change, change=True) or 'undefined'})."
+            f"({interval(other.change, change=True) or 'undefined'})"
+            f"{_worst_group(data.out_of_domain.scores[0], other)}."
         )
+    if data.tax and data.tax.comparisons:
+        found = main_comparison(data.tax, data.main)
+        sentences.append(f"On tasks that were tried many times: {say_tax(found)}")
     if figures and figures.selected:
         sentences.append(
             f"{figures.selected:,} of {figures.turns:,} profiled turns are pivots: the policy is "
             "undecided there, and training can change the outcome."
         )
+        if where := say_where(figures):
+            sentences.append(where)
     elif figures:
         sentences += say_no_pivots(figures, data.outcomes)
     if data.costs:
@@ -106,6 +120,19 @@ def headline(data: ReportData, figures: TurnFigures | None) -> list[str]:
             "turns, profiling and evaluation included."
         )
     return sentences
+
+
+def _worst_group(base: PolicyScore, post: PolicyScore) -> str:
+    """The skill that lost most, where one lost anything that shows."""
+    changes = {
+        name: after - base.groups[name]
+        for name, after in post.groups.items()
+        if name in base.groups
+    }
+    name = min(changes, key=changes.__getitem__, default="")
+    if not name or round(100 * changes[name], 1) >= 0:
+        return ""
+    return f", most in {show_line(name, 40)} ({points(changes[name])})"
 
 
 def _main_score(data: ReportData, kind: str) -> PolicyScore | None:
@@ -140,8 +167,7 @@ def _tiles(data: ReportData, figures: TurnFigures | None) -> Iterator[Tile]:
 
 
 def _tax_tile(found: TaxFindings, main: str) -> Tile:
-    comparisons = {each.name: each for each in found.comparisons}
-    tax = comparisons.get(main, found.comparisons[0]).tax_share
+    tax = main_comparison(found, main).tax_share
     name = f"Sharpening Tax S({found.k})"
     if tax.value is None or tax.low is None or tax.high is None:
         return Tile(name, "undefined", show_line(tax.reason, 120))
@@ -260,7 +286,7 @@ def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]
     )
     yield Plot(
         "Early or late",
-        f"Share of undecided turns by position; pale: fewer than {plots.FEW} turns.",
+        f"Share of undecided turns by position; pale: fewer than {FEW} turns.",
         plots.plot_depth(figures.by_depth),
         tables.slice_table("position", figures.by_depth),
     )

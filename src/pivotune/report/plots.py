@@ -23,7 +23,7 @@ from pivotune.core.estimate import Estimate
 from pivotune.report.data import MethodCurves
 from pivotune.report.tables import Table
 from pivotune.report.text import show_line
-from pivotune.report.turns import BINS, Place, Slice, TurnFigures
+from pivotune.report.turns import BINS, FEW, Place, Slice, TurnFigures
 
 Draw = Callable[[Axes], None]
 
@@ -40,8 +40,6 @@ _VARIABLES = {
     **{colour: f"line-{i}" for i, colour in enumerate(_LINES, 1)},
 }
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
-FEW = 10
-"""Groups of fewer turns than this are drawn pale: their share says little."""
 _STEPS = [1, 2, 5, 10]
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 

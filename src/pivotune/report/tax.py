@@ -65,7 +65,7 @@ def tax_section(found: TaxFindings | None, main: str, order: Sequence[str]) -> T
     if found is None or not found.comparisons:
         return None
     comparisons = found.comparisons
-    first = next((each for each in comparisons if each.name == main), comparisons[0])
+    first = main_comparison(found, main)
     looks = list(dict.fromkeys([*order, *(each.name for each in comparisons)]))
     return TaxSection(
         says=tuple(_sentences(first)),
@@ -82,13 +82,24 @@ def tax_section(found: TaxFindings | None, main: str, order: Sequence[str]) -> T
     )
 
 
-def _sentences(found: TaxComparison) -> Iterator[str]:
+def main_comparison(found: TaxFindings, main: str) -> TaxComparison:
+    """That of the headline's model, or the first one."""
+    return next((each for each in found.comparisons if each.name == main), found.comparisons[0])
+
+
+def say_tax(found: TaxComparison) -> str:
+    """First try and last, as half a sentence."""
     name = show_line(found.name)
     base, post = found.base.curve.values, found.post.curve.values
-    yield (
-        f"With one try {name} solves {percent(post[0])} of the tasks, the base {percent(base[0])}; "
+    return (
+        f"with one try {name} solves {percent(post[0])} of the tasks, the base {percent(base[0])}; "
         f"with {_tries(found.k)}, {percent(post[-1])} against {percent(base[-1])}."
     )
+
+
+def _sentences(found: TaxComparison) -> Iterator[str]:
+    name = show_line(found.name)
+    yield f"W{say_tax(found)[1:]}"
     yield _crossover_sentence(found)
     tax = found.tax_share
     if tax.value is None:
@@ -275,15 +286,16 @@ def matched_table(found: Sequence[Matched]) -> Table:
             "compared (left / right)",
             "1 try (%)",
             f"{_tries(k)} (%)",
-            "left minus right (points)",
+            "difference (points)",
             "95 % interval",
-            f"A({k}), left minus right",
-            f"S({k}), left minus right",
+            f"A({k}) difference",
+            f"S({k}) difference",
             "95 % interval",
         ),
         (_matched_row(each) for each in found),
         "The method that ends better is taken at the checkpoint whose first-try success comes "
-        "nearest to the other's. Above zero: left has more to gain from further tries.",
+        "nearest to the other's. Differences are left minus right: above zero, left gains more "
+        "from further tries.",
     )
 
 

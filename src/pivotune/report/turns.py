@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from pivotune.report.data import TurnPoint
-from pivotune.report.text import percent
+from pivotune.report.text import percent, show_line
 
 BINS = 8
 """Bins of the mean reward over [0, 1]: one for every count of K = 8, the last one shared."""
@@ -14,6 +14,8 @@ DEEPEST = 20
 """Depths from here on are counted together."""
 KINDS = 12
 """Kinds of action shown by name; rarer ones are counted together."""
+FEW = 10
+"""Turns under which a share says little."""
 GRID = 80
 OTHER = "other kinds"
 
@@ -116,6 +118,25 @@ def _slice(name: str, points: Sequence[TurnPoint]) -> Slice:
         len(points),
         sum(point.live for point in points),
         sum(point.selected for point in points),
+    )
+
+
+def say_where(figures: TurnFigures) -> str:
+    """At which kinds of action the policy is undecided most and least often, in one sentence.
+
+    Empty where there are not two kinds with enough turns, or no difference between them.
+    """
+    known = [each for each in figures.by_kind if each.turns >= FEW and each.name != OTHER]
+    ordered = sorted(known, key=lambda each: (-each.live_share, each.name))
+    if len(ordered) < 2 or ordered[0].live_share == ordered[-1].live_share:
+        return ""
+    most, least = (
+        f"{show_line(each.name, 40)} ({percent(each.live_share, 0)} of {each.turns:,} such turns)"
+        for each in (ordered[0], ordered[-1])
+    )
+    return (
+        f"By what the expert does there, it is undecided most often at {most}, least often at "
+        f"{least}."
     )
 
 
