@@ -27,8 +27,9 @@ from pivotune.pipeline.training import Training
 class StudyConfig(msgspec.Struct, frozen=True):
     """Learning rates tried for every method, the seed of the tuning run, and the final seeds.
 
-    share_rates: only the first method of each objective is tuned, and all of them take its rate,
-    so that ablations differ in nothing else. jobs: processes at once.
+    A grid of one rate needs no tuning. share_rates: only the first method of each objective is
+    tuned, and all of them take its rate, so that ablations differ in nothing else. jobs: processes
+    at once.
     """
 
     grid: tuple[float, ...] = (1e-4, 3e-4, 1e-3)
@@ -66,8 +67,11 @@ class StudyResult(msgspec.Struct, frozen=True):
 
 def run_study(folder: Path, recipe: Recipe, config: StudyConfig, watch: Watch) -> StudyResult:
     """Tune, run every seed, and write `study.json`."""
-    validation = _tune(folder / "tuning", recipe, config, watch)
-    chosen = _choose(recipe, validation)
+    validation = {}
+    chosen = dict.fromkeys(recipe.methods, config.grid[0])
+    if len(config.grid) > 1:
+        validation = _tune(folder / "tuning", recipe, config, watch)
+        chosen = _choose(recipe, validation)
     watch.say("chosen learning rates: " + ", ".join(f"{k} {v:g}" for k, v in chosen.items()))
     methods = {
         name: msgspec.structs.replace(method, learning_rate=chosen[name])
