@@ -1,15 +1,18 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pivotune.core.config import encode_config
 from pivotune.core.errors import RecipeError
-from pivotune.pipeline.recipe import Recipe, load_recipe
+from pivotune.pipeline.recipe import Recipe, TaxConfig, load_recipe
 
 
-def test_an_empty_recipe_is_the_demo_s_job(tmp_path):
+def test_an_empty_recipe_is_the_demo_s_job_without_its_tax():
     assert load_recipe(None) == Recipe()
-    assert load_recipe(Path(__file__).parents[2] / "recipes" / "demo.toml") == Recipe()
+    demo = load_recipe(Path(__file__).parents[2] / "recipes" / "demo.toml")
+    assert demo.tax.rollouts > 0
+    assert msgspec.structs.replace(demo, tax=TaxConfig()) == Recipe()
 
 
 @pytest.mark.parametrize(

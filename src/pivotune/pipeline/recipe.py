@@ -1,7 +1,7 @@
 """The recipe of a run: what a person writes in `recipe.toml`.
 
-Every key has a default, so an empty recipe is the demo's job. Unknown keys are errors that name
-the nearest one.
+Every key has a default, so an empty recipe is the demo's job without its tax. Unknown keys are
+errors that name the nearest one.
 """
 
 from collections.abc import Sequence
