@@ -15,13 +15,14 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from pivotune.core.errors import RecipeError, VerifierError
+from pivotune.core.errors import VerifierError
 from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Cost, Episode, JsonObject, Task
 from pivotune.models.trees import Floats, TokenTree
-from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
+from pivotune.train.advantages import GroupAdvantages, group_advantages
 from pivotune.train.draws import draw_batch, draw_others
+from pivotune.train.groups import GroupConfig, check_groups, posterior_temperatures
 from pivotune.train.objective import Collected, Materials, required
 from pivotune.train.trunks import (
     ActionSignal,
@@ -32,34 +33,15 @@ from pivotune.train.trunks import (
     turn_tree,
 )
 from pivotune.turns.rollout import EpisodeLimits, Play, episode_cost, run_episodes
-from pivotune.turns.sampling import PosteriorTemperatures, PtgsConfig
 
 
-class EpisodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EpisodeConfig(GroupConfig, frozen=True, forbid_unknown_fields=True):
     """How a step's episodes are played. 16 tasks x 8 is published for household games."""
 
-    batch: int = 16
-    """Tasks a step."""
-    group: int = 8
-    """Episodes of each task."""
-    temperature: float = 1.0
-    """Sampling temperature; log-probabilities and ratios are taken at it."""
     max_turns: int = 30
     """An episode's limit."""
-    max_tokens: int = 48
-    """Limit of an action."""
-    baseline: Baseline = "mean"
-    """What a reward is compared with: the group's mean, or the mean of the others."""
-    scale: Scale = "std"
-    """Divide by the group's standard deviation, or not (Dr.GRPO)."""
     rows: Literal["episode", "turn"] = "episode"
     """What a sample is: a whole episode, or each of its turns (for sequence-level options)."""
-    invalid_limit: float = 0.05
-    """Largest share of a step's episodes whose environment may fail."""
-    refill: int = 0
-    """Rounds in which groups whose rewards are all equal are replaced by other tasks' groups."""
-    ptgs: PtgsConfig | None = None
-    """Temperatures that follow each task's outcomes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,20 +128,8 @@ class Rollouts:
         self._seed = materials.seed
         self._config = config
         self._name = name
-        if config.group < 2 or config.temperature <= 0:
-            raise RecipeError(
-                "a group needs at least two episodes that can differ",
-                got=f"group {config.group}, temperature {config.temperature}",
-                expected="group of 2 or more, temperature above 0",
-            )
-        self.temperatures: PosteriorTemperatures | None = None
-        if config.ptgs is not None:
-            self.temperatures = PosteriorTemperatures(
-                config.ptgs,
-                reference=config.temperature,
-                steps=materials.steps,
-                seed=materials.seed,
-            )
+        check_groups(config, "episodes")
+        self.temperatures = posterior_temperatures(config, materials)
 
     def play(self, step: int, max_turns: int | None = None) -> list[EpisodeGroup]:
         """The groups of a step's tasks, each task once; every group counts for its task.

@@ -11,10 +11,8 @@ Groups whose prompts extend one another (pivots of one trajectory) may share one
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
 import numpy as np
 
-from pivotune.core.errors import RecipeError
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Completion, Cost, JsonObject, Turn
 from pivotune.models.trees import (
@@ -23,47 +21,29 @@ from pivotune.models.trees import (
     context_signal,
     policy_gradient_signal,
 )
-from pivotune.train.advantages import Baseline, GroupAdvantages, Scale, group_advantages
+from pivotune.train.advantages import GroupAdvantages, group_advantages
 from pivotune.train.draws import draw_batch, draw_others
+from pivotune.train.groups import GroupConfig, check_groups, posterior_temperatures
 from pivotune.train.objective import Collected, Materials, required
 from pivotune.train.refresh import RefreshConfig, Refresher
 from pivotune.train.trunks import merge_trunks
 from pivotune.turns.rollout import Group, check_invalid_share, sample_groups
-from pivotune.turns.sampling import PosteriorTemperatures, PtgsConfig
 
 
-class LocalGrpoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Group shape and advantages. 64 x 16 is published; 16 x 8 is ours, for small machines."""
+class LocalGrpoConfig(GroupConfig, frozen=True, forbid_unknown_fields=True):
+    """Groups at pivots. 64 x 16 is published; 16 x 8 is ours, for small machines."""
 
-    batch: int = 16
-    """Pivots a step."""
-    group: int = 8
-    """Actions sampled at each pivot."""
-    temperature: float = 1.0
-    """Sampling temperature; log-probabilities and ratios are taken at it."""
-    max_tokens: int = 48
-    """Limit of an action."""
-    baseline: Baseline = "mean"
-    """What a reward is compared with: the group's mean, or the mean of the others."""
-    scale: Scale = "std"
-    """Divide by the group's standard deviation, or not (Dr.GRPO)."""
     malformed: Literal["reward", "mask", "penalty"] = "reward"
     """Actions that do not parse: keep their reward (0), leave them out, or `penalty`."""
     penalty: float = -1.0
     """Fixed advantage of an action that does not parse where malformed is "penalty"."""
     share_trunks: bool = True
     """Put pivots whose prompts extend one another into one tree."""
-    invalid_limit: float = 0.05
-    """Largest share of invalid verdicts of a step."""
     guard: int = 0
     """Turns a step that the profile found mostly accepted, sampled beside the pivots (ours): their
     groups are live only where the policy begins to fail, and then pull it back."""
-    refill: int = 0
-    """Rounds in which groups whose rewards are all equal are replaced by groups at other pivots."""
     refresh: RefreshConfig | None = None
     """Choose pivots anew when they have been learnt."""
-    ptgs: PtgsConfig | None = None
-    """Temperatures that follow each pivot's outcomes, starting from its profile."""
 
 
 class LocalGrpo:
@@ -81,24 +61,13 @@ class LocalGrpo:
         self._environments = materials.environments
         self._seed = materials.seed
         self._config = config
-        if config.group < 2 or config.temperature <= 0:
-            raise RecipeError(
-                "a group needs at least two actions that can differ",
-                got=f"group {config.group}, temperature {config.temperature}",
-                expected="group of 2 or more, temperature above 0",
-            )
+        check_groups(config, "actions")
         self._refresher: Refresher | None = None
         if config.refresh is not None:
             candidates = required(materials.candidates, "candidates (refresh)", "local_grpo")
             self._refresher = Refresher(config.refresh, self._turns, candidates, self._seed)
-        self._temperatures: PosteriorTemperatures | None = None
-        if config.ptgs is not None:
-            self._temperatures = PosteriorTemperatures(
-                config.ptgs,
-                reference=config.temperature,
-                steps=materials.steps,
-                seed=materials.seed,
-            )
+        self._temperatures = posterior_temperatures(config, materials)
+        if self._temperatures is not None:
             ids = {turn.id for turn in (*self._turns, *materials.candidates)}
             self._temperatures.seed_from(p for p in materials.profiles if p.turn_id in ids)
 
