@@ -10,7 +10,7 @@ from pivotune.core.estimate import Estimate
 from pivotune.core.store import read_json
 from pivotune.core.types import Cost, Message, ParseOutcome, Profile, Sample, Verdict
 from pivotune.pipeline.flow import run_stages
-from pivotune.pipeline.plan import LOCAL_TURNS, Plan, _live_groups
+from pivotune.pipeline.plan import LOCAL_TURNS, Plan, _live_groups, checkpoint_episodes
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.run_folder import RunFolder
@@ -62,6 +62,13 @@ def test_the_plan_says_the_share_before_any_training():
     assert "other: expected share of live groups on random turns: undefined" in lines
     assert plan.minutes == 3.0
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+def test_episodes_of_checkpoints_are_counted():
+    """60, 120 and 120 steps, validated every 20: 15 policies twice, 3 of them K = 4 times."""
+    tax = ["tax.rollouts=8", "tax.tasks=10"]
+    assert checkpoint_episodes(load_recipe(None, tax)) == 0
+    assert checkpoint_episodes(load_recipe(None, [*tax, "tax.checkpoints=2"])) == 10 * (15 * 2 + 12)
 
 
 def served(request):

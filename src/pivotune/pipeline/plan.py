@@ -316,4 +316,14 @@ def _evaluation_samples(recipe: Recipe, drawn: Sequence[Turn]) -> float:
     turns = min(settings.max_turns, 4 * float(np.mean([turn.index + 1 for turn in drawn])))
     policies = 1 + len(recipe.methods)
     episodes = settings.episodes + recipe.tax.tasks * recipe.tax.rollouts
-    return policies * (episodes * turns + settings.items)
+    return policies * (episodes * turns + settings.items) + checkpoint_episodes(recipe) * turns
+
+
+def checkpoint_episodes(recipe: Recipe) -> int:
+    """Episodes of validated policies; K times as many tasks for one of them a method (a guess)."""
+    tax, every = recipe.tax, recipe.evaluate.every
+    if not (tax.rollouts and tax.checkpoints):
+        return 0
+    kept = sum(method.steps // every if every else 1 for method in recipe.methods.values())
+    matched = len(recipe.methods) * (tax.k or tax.rollouts // 2)
+    return tax.tasks * (kept * tax.checkpoints + matched)
