@@ -134,7 +134,7 @@ class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _default_methods() -> dict[str, Method]:
     return {
-        "sft": Method("sft", learning_rate=1e-4, steps=60),
+        "sft": Method("sft", learning_rate=4e-4, steps=120),
         "pivotrl": Method("local_grpo", learning_rate=2e-4, steps=120, batch=32),
         "pivotrl_progress": Method(
             "local_grpo", learning_rate=2e-4, steps=120, batch=32, verifier="progress"
