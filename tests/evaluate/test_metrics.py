@@ -166,6 +166,13 @@ def test_all_equal_tasks_do_not_claim_certainty() -> None:
     assert found.high > 0.5
 
 
+def test_one_suite_that_nobody_solves_does_not_claim_certainty() -> None:
+    lost = mean_success({"": {f"t{i}": Tally(0, 1) for i in range(6)}})
+    # Wilson for 0 of 6: z^2 / (6 + z^2).
+    assert (lost.value, lost.low) == (0.0, 0.0)
+    assert lost.high == pytest.approx(1.96**2 / (6 + 1.96**2), abs=1e-4)
+
+
 def test_bootstrap_interval_is_the_normal_one_for_many_tasks() -> None:
     rng = np.random.default_rng(0)
     counts = [(int(c), 4) for c in rng.binomial(4, rng.beta(2, 2, 2_000))]

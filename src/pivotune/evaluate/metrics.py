@@ -255,7 +255,13 @@ def success_difference(base: Tallies, post: Tallies, seed: int = 0) -> Estimate:
 
 
 def mean_success(suites: Mapping[str, Tallies], seed: int = 0) -> Estimate:
-    """The mean over suites of each suite's success, each suite weighing the same."""
+    """The mean over suites of each suite's success, each suite weighing the same.
+
+    One suite alone is a `success_rate`, which has Wilson's interval where a bootstrap of equal
+    tasks would claim certainty.
+    """
+    if len(suites) == 1:
+        return success_rate(next(iter(suites.values())), seed)
     rows = {
         name: count_rows(t for t in tallies.values() if t.n) for name, tallies in suites.items()
     }

@@ -11,7 +11,7 @@ from pivotune.core.config import encode_config
 from pivotune.core.estimate import Estimate
 from pivotune.core.store import read_json, read_records, write_atomic, write_json
 from pivotune.core.types import JsonObject
-from pivotune.evaluate.intervals import BOOTSTRAP, wilson_estimate
+from pivotune.evaluate.intervals import BOOTSTRAP, WILSON, wilson_estimate
 from pivotune.evaluate.recovery import RecoveryScore, Replay
 from pivotune.evaluate.suites import Suite
 from pivotune.pipeline.costs import CostReport, LevelCosts, count_costs, count_level_costs
@@ -258,7 +258,11 @@ def _facts(run: Run) -> Iterator[Fact]:
                 f"checkpoints chosen by {recipe.tax.checkpoints} rollouts a task of every "
                 "validated policy, then played K times a task",
             )
-    yield Fact("Intervals", f"{BOOTSTRAP}; changes are paired by task")
+    yield Fact(
+        "Intervals",
+        f"{BOOTSTRAP}; changes are paired by task; successes of one suite with one rollout a "
+        f"task: {WILSON}",
+    )
     yield Fact("Software", f"pivotune {pivotune.__version__}")
 
 
