@@ -107,10 +107,8 @@ def headline(data: ReportData, figures: TurnFigures | None) -> list[str]:
     if figures and figures.selected:
         sentences.append(
             f"{figures.selected:,} of {figures.turns:,} profiled turns are pivots: the policy is "
-            "undecided there, and training can change the outcome."
+            f"undecided there, and training can change the outcome. {say_where(figures)}".rstrip()
         )
-        if where := say_where(figures):
-            sentences.append(where)
     elif figures:
         sentences += say_no_pivots(figures, data.outcomes)
     if data.costs:
