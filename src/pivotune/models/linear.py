@@ -29,7 +29,8 @@ def speed_up_linears(model: nn.Module) -> None:
 def is_faster_here() -> bool:
     """Whether torch has oneDNN and the processor the vectors that MKL may leave half empty."""
     has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return has_onednn and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    has_product = hasattr(torch.ops.mkldnn, "_linear_pointwise")  # torch promises nothing of it
+    return has_onednn and has_product and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
 class OneDnnLinear(nn.Linear):
