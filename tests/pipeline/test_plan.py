@@ -66,7 +66,12 @@ def test_the_plan_says_the_share_before_any_training():
 
 def test_episodes_of_checkpoints_are_counted():
     """60, 120 and 120 steps, validated every 20: 15 policies twice, 3 of them K = 4 times."""
-    tax = ["tax.rollouts=8", "tax.tasks=10"]
+    steps = {"a": 60, "b": 120, "c": 120}
+    methods = ", ".join(
+        f'{name} = {{objective = "sft", learning_rate = 1e-3, steps = {n}}}'
+        for name, n in steps.items()
+    )
+    tax = [f"methods={{{methods}}}", "evaluate.every=20", "tax.rollouts=8", "tax.tasks=10"]
     assert checkpoint_episodes(load_recipe(None, tax)) == 0
     assert checkpoint_episodes(load_recipe(None, [*tax, "tax.checkpoints=2"])) == 10 * (15 * 2 + 12)
 
