@@ -45,7 +45,7 @@ def test_a_step_holds_what_its_config_says() -> None:
         "household": 2,
         "judging": 1,
         "echoes": CONFIG.echoes,
-        "skills": 2 * len(SKILLS),
+        "skills": 2 * (len(SKILLS) + len(CONFIG.hard)),
     }
     assert all(len(each.hints) == 2 for each in drawn if each.source == "household")
     for each in drawn:

@@ -157,7 +157,7 @@ def say_no_pivots(figures: TurnFigures, outcomes: Mapping[str, int]) -> list[str
     if outcomes:
         found.append(f"The samples: {say_outcomes(outcomes)}.")
     if advice := advise(figures, outcomes):
-        found += ["What to do:", *advice]
+        found.append(f"What to do: {' '.join(advice)}")
     return found
 
 
