@@ -150,22 +150,26 @@ def test_a_limit_below_every_action_is_refused_before_sampling(tmp_path):
     assert not (tmp_path / "clipped" / "pilot").exists()
 
 
+STARTED = (
+    *("trajectories.jsonl", "pilot", "profiles", "pivots"),
+    *("checkpoints/sft", "checkpoints/pivotrl", "evaluations/base", "evaluations/pivotrl"),
+)
+"""What appears one after the other while a run goes on."""
+
+
 @pytest.mark.slow
-def test_kill_9_of_the_whole_process_at_random_moments(finished, tmp_path):
+def test_kill_9_of_the_whole_process_in_every_stage(finished, tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
     folder = tmp_path / "killed"
     command = [sys.executable, "-m", "pivotune.cli.main", "run", str(recipe), "-r", str(folder)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    kills = 0
-    for wait in (6, 7, 8, 9, 10, 11, 12):
+    for name in STARTED:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-        time.sleep(wait)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-    assert kills >= 2
+        while process.poll() is None and not (folder / name).exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, f"the run ended before {name} was there"
     assert subprocess.run(command, env=environment, check=False).returncode == 0
     assert results(folder) == results(finished)
 
