@@ -10,7 +10,7 @@ from pivotune.core.estimate import Estimate
 from pivotune.core.store import read_json
 from pivotune.core.types import Cost, Message, ParseOutcome, Profile, Sample, Verdict
 from pivotune.pipeline.flow import run_stages
-from pivotune.pipeline.plan import LOCAL_TURNS, Plan, _live_groups, checkpoint_episodes
+from pivotune.pipeline.plan import LOCAL_TURNS, PILOT_EPISODES, Plan, _live_groups
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.run_folder import RunFolder
@@ -64,18 +64,6 @@ def test_the_plan_says_the_share_before_any_training():
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
 
-def test_episodes_of_checkpoints_are_counted():
-    """60, 120 and 120 steps, validated every 20: 15 policies twice, 3 of them K = 4 times."""
-    steps = {"a": 60, "b": 120, "c": 120}
-    methods = ", ".join(
-        f'{name} = {{objective = "sft", learning_rate = 1e-3, steps = {n}}}'
-        for name, n in steps.items()
-    )
-    tax = [f"methods={{{methods}}}", "evaluate.every=20", "tax.rollouts=8", "tax.tasks=10"]
-    assert checkpoint_episodes(load_recipe(None, tax)) == 0
-    assert checkpoint_episodes(load_recipe(None, [*tax, "tax.checkpoints=2"])) == 10 * (15 * 2 + 12)
-
-
 def served(request):
     """A completion endpoint that says nothing of value, two answers a request."""
     if request.path == "/v1/models":
@@ -110,12 +98,18 @@ def test_a_pilot_through_an_endpoint_is_charged_and_asked_for_once(tmp_path):
 
 
 def test_what_runs_here_is_timed_here(tmp_path):
-    """Training and evaluation never ask the endpoint: a few groups are sampled locally."""
+    """Training and evaluation never ask the endpoint: a few groups and games are played locally."""
     with Loopback(served) as server:
-        found = plan_at(server, tmp_path, "profile.turns=8")
-    assert found.cost.rollout_turns == 2 * 2 + 2 * min(2, LOCAL_TURNS)
+        found = plan_at(server, tmp_path, "profile.turns=8", "evaluate.max_turns=3")
+    assert found.pilot_episodes == PILOT_EPISODES
+    # No game of the seen rooms is won in three turns by a policy that samples at temperature 1.
+    assert found.episode_turns == 3.0
+    groups = 2 * 2 + 2 * min(2, LOCAL_TURNS)
+    assert found.cost.rollout_turns == groups + PILOT_EPISODES * 3 == groups + 24
     assert found.train_rate > 0
     assert found.evaluation_minutes > 0
+    assert found.methods["sft"].validation_turns == 3 * 64 * (2 + 119 // 20)
+    assert "pilot: 8 episodes of the base, 3.0 turns each" in found.lines()
 
 
 def test_clipped_experts_are_refused_before_the_endpoint_samples(tmp_path):

@@ -1,7 +1,8 @@
 """Preflight: what a run will cost and whether it can learn anything, before it is spent.
 
 Uses the stored profiles where there are some; else a small pilot, which is charged. An endpoint's
-speed is that of profiling only; training and evaluation run here, so they are tried here.
+speed is that of profiling only; training and evaluation run here, so they are tried here. A few
+episodes of the base say how long its games are and how fast they go.
 """
 
 import time
@@ -16,11 +17,20 @@ from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
 from pivotune.core.store import read_records, write_json
 from pivotune.core.tally import Tally
-from pivotune.core.types import Cost, Profile, Turn
+from pivotune.core.types import Cost, Profile, Task, Turn
+from pivotune.domains.catalog import make_environment, suite_tasks
 from pivotune.evaluate.metrics import expected_live_groups
+from pivotune.evaluate.suites import Suite, score_suite
 from pivotune.models.policy import Policy
 from pivotune.models.sampler import TorchSampler
 from pivotune.models.trees import Segment, TokenTree, context_signal, cross_entropy_signal
+from pivotune.pipeline.foreseen import (
+    EpisodeMeans,
+    Measured,
+    MethodPlan,
+    evaluation_seconds,
+    plan_method,
+)
 from pivotune.pipeline.policies import (
     chat_of,
     open_base,
@@ -29,13 +39,14 @@ from pivotune.pipeline.policies import (
     prompt_findings,
 )
 from pivotune.pipeline.profiling import no_candidates, quick, training_candidates
-from pivotune.pipeline.recipe import Method, Recipe
+from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.train.speed import training_rate
+from pivotune.turns.candidates import Candidates
 from pivotune.turns.pivots import profile_stats
 from pivotune.turns.profile import ProfileConfig, profile_turns
-from pivotune.turns.rollout import sample_groups
+from pivotune.turns.rollout import EpisodeLimits, sample_groups
 
 PILOT_TURNS = 32
 """Enough to see 100 % clipping or 0 live groups; a few hundred samples."""
@@ -43,15 +54,13 @@ PILOT_TURNS = 32
 LOCAL_TURNS = 4
 """Turns that are sampled here besides where an endpoint is profiled: only their speed counts."""
 
+PILOT_EPISODES = 8
+"""Episodes of the base, and whole trajectories of the expert, whose length is taken as typical."""
+
+USUAL_GROUP = 8
+"""Size of the groups for which a live share is assumed in the number of trained tokens."""
+
 GUESSED = "token counts are guesses from the number of bytes: the endpoint renders the prompts"
-
-
-class MethodPlan(msgspec.Struct, frozen=True):
-    """What one method will use; minutes from the rates measured by the pilot."""
-
-    rollout_turns: int
-    trained_tokens: int
-    minutes: float
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -59,7 +68,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     `clipped_share`: expert actions over the token limit. `live_groups`: chance that a group on a
     random candidate is mixed, averaged over per-turn posteriors. `rates` in tokens a second.
-    `template`: what the model's chat template leaves to us.
+    `template`: what the model's chat template leaves to us. `episode_turns`: mean over
+    `pilot_episodes` of the base.
     """
 
     candidates: int
@@ -79,6 +89,8 @@ class Plan(msgspec.Struct, frozen=True):
     evaluation_minutes: float
     cost: Cost
     template: tuple[str, ...] = ()
+    pilot_episodes: int = 0
+    episode_turns: float = 0.0
 
     @property
     def minutes(self) -> float:
@@ -102,14 +114,15 @@ class Plan(msgspec.Struct, frozen=True):
         lines.append(
             f"profiling: {self.profile_turns:,} rollout turns, {self.profile_minutes:.1f} minutes"
         )
-        lines += [
-            f"{name}: {each.rollout_turns:,} rollout turns, {each.trained_tokens:,} trained "
-            f"tokens, {each.minutes:.1f} minutes"
-            for name, each in self.methods.items()
-        ]
+        if self.pilot_episodes:
+            lines.append(
+                f"pilot: {self.pilot_episodes} episodes of the base, "
+                f"{self.episode_turns:.1f} turns each"
+            )
+        lines += [f"{name}: {each.line()}" for name, each in self.methods.items()]
         lines.append(
             f"evaluation: {self.evaluation_minutes:.1f} minutes; all: {self.minutes:.1f} minutes "
-            "(rough: from the pilot's speed)"
+            "(rough: at the pilot's speed, on this machine as busy as it was)"
         )
         return lines
 
@@ -122,6 +135,8 @@ class _Pilot(msgspec.Struct, frozen=True):
     local_seconds: float
     sample_rate: float
     train_rate: float
+    episodes: int
+    episode: EpisodeMeans
     cost: Cost
 
 
@@ -139,7 +154,9 @@ def plan(run: Run) -> None:
     lengths = [_expert_lengths(sampler, turn) for turn in drawn]
     if chat_of(sampler) is not None:
         _refuse_clipped(recipe.profile, lengths)
-    found = _make_plan(run, sampler, candidates.turns, candidates.dropped, lengths, drawn)
+    pilot = _run_pilot(run, sampler, drawn)
+    whole = [sum(_expert_lengths(sampler, turn)) for turn in _last_turns(candidates.turns)]
+    found = _make_plan(run, sampler, candidates, lengths, pilot, float(np.mean(whole)))
     write_json(run.folder.path / "plan.json", found)
     for line in found.lines():
         run.watch.say(line)
@@ -149,6 +166,12 @@ def plan(run: Run) -> None:
 def _draw(turns: Sequence[Turn], size: int, seed: int) -> list[Turn]:
     order = np.random.default_rng(seed).permutation(len(turns))[:size]
     return [turns[i] for i in sorted(order)]
+
+
+def _last_turns(turns: Sequence[Turn]) -> list[Turn]:
+    """The last turn of some trajectories: with its action, their whole length."""
+    last = {turn.trajectory_id: turn for turn in sorted(turns, key=lambda turn: turn.index)}
+    return list(last.values())[:PILOT_EPISODES]
 
 
 def _expert_lengths(sampler: Sampler, turn: Turn) -> tuple[int, int]:
@@ -174,27 +197,37 @@ def _refuse_clipped(config: ProfileConfig, lengths: Sequence[tuple[int, int]]) -
 def _make_plan(
     run: Run,
     sampler: Sampler,
-    turns: Sequence[Turn],
-    dropped: dict[str, int],
+    candidates: Candidates,
     lengths: Sequence[tuple[int, int]],
-    drawn: Sequence[Turn],
+    pilot: _Pilot,
+    trajectory_tokens: float,
 ) -> Plan:
-    recipe = run.recipe
-    pilot = _run_pilot(run, sampler, drawn)
+    recipe, turns = run.recipe, candidates.turns
     prompts, actions = zip(*lengths, strict=True)
     stats = [each for each in map(profile_stats, pilot.profiles) if each is not None]
+    accepted = float(np.mean([each.mean for each in stats])) if stats else 0.0
     samples = len(turns) * recipe.profile.samples
+    measured = Measured(
+        prompt_tokens=float(np.mean(prompts)),
+        action_tokens=float(np.mean(actions)),
+        trajectory_tokens=trajectory_tokens,
+        accepted=accepted,
+        live_share=_live_groups(pilot.profiles, USUAL_GROUP).value or 1.0,
+        sample_seconds=pilot.local_seconds,
+        train_rate=pilot.train_rate,
+        episode=pilot.episode,
+    )
     return Plan(
         candidates=len(turns),
-        dropped=dropped,
+        dropped=candidates.dropped,
         clipped_share=float(np.mean([n > recipe.profile.max_tokens for n in actions])),
-        prompt_tokens_mean=float(np.mean(prompts)),
+        prompt_tokens_mean=measured.prompt_tokens,
         prompt_tokens_max=max(prompts),
-        action_tokens_mean=float(np.mean(actions)),
-        pilot_turns=len(drawn),
-        accepted_mean=float(np.mean([each.mean for each in stats])) if stats else 0.0,
+        action_tokens_mean=measured.action_tokens,
+        pilot_turns=len(lengths),
+        accepted_mean=accepted,
         live_groups={
-            name: _live_groups(pilot.profiles, int(method.settings.get("group", 8)))
+            name: _live_groups(pilot.profiles, int(method.settings.get("group", USUAL_GROUP)))
             for name, method in recipe.methods.items()
             if method.objective == "local_grpo"
         },
@@ -203,12 +236,13 @@ def _make_plan(
         profile_turns=samples,
         profile_minutes=samples * pilot.seconds_per_sample / 60,
         methods={
-            name: _method_plan(method, pilot, float(np.mean(prompts)), float(np.mean(actions)))
-            for name, method in recipe.methods.items()
+            name: plan_method(method, recipe, measured) for name, method in recipe.methods.items()
         },
-        evaluation_minutes=_evaluation_samples(recipe, drawn) * pilot.local_seconds / 60,
+        evaluation_minutes=evaluation_seconds(recipe, measured) / 60,
         cost=pilot.cost,
         template=prompt_findings(sampler) + ((GUESSED,) if chat_of(sampler) is None else ()),
+        pilot_episodes=pilot.episodes,
+        episode_turns=pilot.episode.turns,
     )
 
 
@@ -229,26 +263,31 @@ def _run_pilot(run: Run, sampler: Sampler, drawn: Sequence[Turn]) -> _Pilot:
         )
         cost = sum((each.cost for each in profiles), Cost())
     used = sum((each.cost for each in profiles), Cost())
-    local = _local_sampler(run, sampler, drawn)
+    local = _local_sampler(run, sampler)
     here = used
     if local is not None and local is not sampler:
         here = _try_locally(run, local, drawn[:LOCAL_TURNS])
         cost += here
+    tasks = _pilot_tasks(recipe) if local is not None else ()
+    episode, played = _try_episodes(run, local, tasks, drawn) if local else (EpisodeMeans(), Cost())
     return _Pilot(
         profiles=profiles,
         seconds_per_sample=used.seconds / max(1, used.rollout_turns),
         local_seconds=here.seconds / max(1, here.rollout_turns),
         sample_rate=used.sampled_tokens / max(1e-9, used.seconds),
         train_rate=_train_rate(local, drawn[:8]) if recipe.methods else 0.0,
-        cost=cost,
+        episodes=len(tasks),
+        episode=episode,
+        cost=cost + played,
     )
 
 
-def _local_sampler(run: Run, sampler: Sampler, drawn: Sequence[Turn]) -> TorchSampler | None:
+def _local_sampler(run: Run, sampler: Sampler) -> TorchSampler | None:
     """What training and evaluation sample with; None where an endpoint does all that there is."""
     if isinstance(sampler, TorchSampler):
         return sampler
-    if run.recipe.methods or _evaluation_samples(run.recipe, drawn):
+    recipe = run.recipe
+    if recipe.methods or recipe.evaluate.items or _plays(recipe):
         return open_sampler(open_base(run))
     return None
 
@@ -270,6 +309,50 @@ def _try_locally(run: Run, sampler: TorchSampler, turns: Sequence[Turn]) -> Cost
     )
     seconds = Cost(seconds=time.perf_counter() - start)
     return sum((group.cost for group in groups), seconds)
+
+
+def _plays(recipe: Recipe) -> bool:
+    """Whether anything in the run plays whole episodes."""
+    played = recipe.evaluate.episodes or recipe.tax.rollouts or recipe.recovery.states
+    return bool(recipe.methods or played)
+
+
+def _pilot_tasks(recipe: Recipe) -> tuple[Task, ...]:
+    """A few tasks of what is played most: validation, or the final suite without methods."""
+    settings = recipe.evaluate
+    if not _plays(recipe):
+        return ()
+    name, most = (
+        (settings.validation, settings.validation_games)
+        if recipe.methods
+        else (settings.in_domain, settings.episodes)
+    )
+    count = min(PILOT_EPISODES, most) or PILOT_EPISODES
+    return suite_tasks(name, count, derive_seed(recipe.seed, "pilot episodes"))
+
+
+def _try_episodes(
+    run: Run, sampler: TorchSampler, tasks: Sequence[Task], drawn: Sequence[Turn]
+) -> tuple[EpisodeMeans, Cost]:
+    """How long the base's episodes are, in turns, tokens and seconds."""
+    settings = run.recipe.evaluate
+    suite = Suite(
+        name="pilot",
+        kind="in_domain",
+        tasks=tuple(tasks),
+        temperature=settings.temperature,
+        limits=EpisodeLimits(settings.max_turns, run.recipe.profile.max_tokens),
+    )
+    _, cost = score_suite(sampler, suite, make_environment, seed=run.recipe.seed)
+    turns = max(1, cost.rollout_turns)
+    # Prompts grow evenly from the shortest one to the last: twice their mean less the shortest.
+    opening = min(sampler.count(turn.state, turn.tools) for turn in drawn)
+    last = max(opening, 2 * cost.prompt_tokens / turns - opening)
+    return EpisodeMeans(
+        turns=cost.rollout_turns / max(1, len(tasks)),
+        tokens=last + cost.sampled_tokens / turns,
+        turn_seconds=cost.seconds / turns,
+    ), cost
 
 
 def _train_rate(sampler: TorchSampler | None, turns: Sequence[Turn]) -> float:
@@ -296,34 +379,3 @@ def _live_groups(profiles: Sequence[Profile], group: int) -> Estimate:
         if each is not None
     }
     return expected_live_groups(tallies, group).share
-
-
-def _method_plan(method: Method, pilot: _Pilot, prompt: float, action: float) -> MethodPlan:
-    if method.objective == "local_grpo":
-        group = int(method.settings.get("group", 8))
-        rollouts = method.steps * method.batch * group
-        trained = method.steps * method.batch * (prompt + group * action)
-    else:
-        # A whole trajectory is one trunk about twice as long as its average prefix.
-        rollouts, trained = 0, method.steps * method.batch * 2 * (prompt + action)
-    seconds = rollouts * pilot.local_seconds + trained / pilot.train_rate
-    return MethodPlan(rollouts, round(trained), seconds / 60)
-
-
-def _evaluation_samples(recipe: Recipe, drawn: Sequence[Turn]) -> float:
-    """Actions of all final evaluations; an episode is guessed at twice an expert's length."""
-    settings = recipe.evaluate
-    turns = min(settings.max_turns, 4 * float(np.mean([turn.index + 1 for turn in drawn])))
-    policies = 1 + len(recipe.methods)
-    episodes = settings.episodes + recipe.tax.tasks * recipe.tax.rollouts
-    return policies * (episodes * turns + settings.items) + checkpoint_episodes(recipe) * turns
-
-
-def checkpoint_episodes(recipe: Recipe) -> int:
-    """Episodes of validated policies; K times as many tasks for one of them a method (a guess)."""
-    tax, every = recipe.tax, recipe.evaluate.every
-    if not (tax.rollouts and tax.checkpoints):
-        return 0
-    kept = sum(method.steps // every if every else 1 for method in recipe.methods.values())
-    matched = len(recipe.methods) * (tax.k or tax.rollouts // 2)
-    return tax.tasks * (kept * tax.checkpoints + matched)
