@@ -15,6 +15,7 @@ from pivotune.domains.household.export import write_official
 from pivotune.domains.household.files import load_game
 from pivotune.domains.household.game import Game, Goal, Thing, check, from_json, to_json
 from pivotune.domains.household.grammar import MOVE, PUT, Grammar, read_grammar
+from pivotune.domains.household.official import read_official
 from pivotune.domains.household.pddl import read_expression
 
 
@@ -144,6 +145,98 @@ DAMAGES = {
 }
 
 
+TYPED = "(objectType {0} mugType) (receptacleType {1} shelfType) (inReceptacle {0} {1})"
+LAMP_GOAL = (
+    "(exists (?t - object ?r - receptacle ?q - receptacle ?a - agent ?l - location) (and "
+    "(objectType ?t deskLampType) (toggleable ?t) (isToggled ?t) (inReceptacle ?t {0}) "
+    "(receptacleAtLocation ?r ?l) (atLocation ?a ?l))) "
+    "(exists (?o - object ?a - agent) (and (objectType ?o mugType) (holds ?a {1})))"
+)
+ODD_GOALS = {
+    "a second receptacle for the second thing": (
+        f"(exists (?r - receptacle ?o - object ?p - object) (and {TYPED.format('?o', '?r')} "
+        "(exists (?r - receptacle) (and (not (= ?o ?p)) "
+        f"{TYPED.format('?p', '?r')}))))",
+        "does not know",
+    ),
+    "two types of things": (
+        f"(exists (?r - receptacle ?o - object ?p - object) (and {TYPED.format('?o', '?r')} "
+        "(not (= ?o ?p)) (objectType ?p penType) (inReceptacle ?p ?r)))",
+        "does not know",
+    ),
+    "the same thing twice": (
+        f"(exists (?r - receptacle ?o - object ?p - object) (and {TYPED.format('?o', '?r')} "
+        f"{TYPED.format('?p', '?r')}))",
+        "does not know",
+    ),
+    "where the player ends": (
+        "(exists (?r - receptacle ?o - object ?a - agent ?l - location) (and "
+        f"{TYPED.format('?o', '?r')} (atLocation ?a ?l) (receptacleAtLocation ?r ?l)))",
+        "does not know",
+    ),
+    "types of other things": (
+        "(exists (?o - object) (objectType ?o mugType)) (exists (?o - object ?r - receptacle) "
+        "(and (receptacleType ?r shelfType) (inReceptacle ?o ?r)))",
+        "does not know",
+    ),
+    "a lamp elsewhere": (LAMP_GOAL.format("?q", "?o"), "does not know"),
+    "nothing at all": ("", "does not know"),
+    "either of two things": (
+        f"(exists (?r - receptacle ?o - object) (or {TYPED.format('?o', '?r')}))",
+        "the goal uses 'or'",
+    ),
+    "a name that nothing binds": (TYPED.format("?o", "?r"), "said of something else"),
+    "an undeclared type": (
+        "(exists (?r - receptacle ?o - object) (and (objectType ?o unicornType) "
+        "(receptacleType ?r shelfType) (inReceptacle ?o ?r)))",
+        "unicorntype, which is not declared",
+    ),
+    "an unknown predicate in the goal": (
+        "(exists (?o - object) (edible ?o))",
+        "unknown predicate 'edible' in the goal",
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_GOALS.values(), ids=list(ODD_GOALS))
+def test_a_goal_that_is_not_quite_alfworlds_is_refused_not_played_wrongly(
+    official: list[Path], tmp_path: Path, odd: tuple[str, str]
+) -> None:
+    goal, message = odd
+    target = changed(
+        official[0], tmp_path / "game.tw-pddl", "pddl_problem", r"\(:goal(?s:.*)", goal_part(goal)
+    )
+    with pytest.raises(DataError, match=message) as caught:
+        load_game(target)
+    assert re.search(r"game\.tw-pddl: pddl_problem, line \d+: ", str(caught.value))
+
+
+def goal_part(goal: str) -> str:
+    """The end of a problem: its goal, spread over lines."""
+    return f"(:goal\n(and\n{goal}\n)\n)\n)\n"
+
+
+def test_goals_spelt_otherwise_are_read_alike(official: list[Path], tmp_path: Path) -> None:
+    """Other names, nesting and order of the same conditions."""
+    one = f"(exists (?x - object) (exists (?y - receptacle) (and {TYPED.format('?x', '?y')})))"
+    two = (
+        "(exists (?r - receptacle) (and (exists (?b - object ?a - object) (and "
+        f"{TYPED.format('?b', '?r')} {TYPED.format('?a', '?r')} (not (= ?b ?a))))))"
+    )
+    lamp = LAMP_GOAL.format("?r", "?o")
+    wanted = {one: Goal("mug", "shelf"), two: Goal("mug", "shelf", count=2)}
+    wanted[lamp] = Goal("mug", lamp_type="desklamp")
+    for text, goal in wanted.items():
+        target = changed(
+            official[0],
+            tmp_path / "game.tw-pddl",
+            "pddl_problem",
+            r"\(:goal(?s:.*)",
+            goal_part(text),
+        )
+        assert read_official(target.read_bytes(), target).goal == goal
+
+
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
 def test_a_damaged_file_is_one_clear_error(
     official: list[Path], tmp_path: Path, damage: tuple[str, str, str, str]
@@ -177,6 +270,58 @@ def test_a_foreign_file_is_one_clear_error(tmp_path: Path, content: bytes) -> No
     assert str(path) in str(caught.value)
     with pytest.raises(DataError, match="cannot read"):
         load_game(tmp_path / "absent.tw-pddl")
+
+
+def test_our_format_is_recognised_however_it_is_laid_out(tmp_path: Path) -> None:
+    path = tmp_path / "game.json"
+    plain = json.loads(to_json(KITCHEN))
+    path.write_text(json.dumps({"game": plain["game"], "format": plain["format"]}, indent=2))
+    assert load_game(path) == KITCHEN
+    wrong = {
+        "unknown game format": plain | {"format": "pivotune-household-2"},
+        "unknown field `openabel`": plain | {"game": plain["game"] | {"openabel": True}},
+        "missing required field `goal`": plain
+        | {"game": {k: v for k, v in plain["game"].items() if k != "goal"}},
+        "Invalid enum value 'pick_a_fight'": plain
+        | {"game": plain["game"] | {"task_type": "pick_a_fight"}},
+    }
+    for message, content in wrong.items():
+        path.write_text(json.dumps(content))
+        with pytest.raises(DataError, match=message) as caught:
+            load_game(path)
+        assert str(path) in str(caught.value)
+
+
+def grown(rules: dict[str, str]) -> Grammar:
+    """The newer grammar with more rules; the opening text uses the first."""
+    more = {name: (("", text),) for name, text in rules.items()}
+    more["intro"] = (("", f"#{next(iter(rules))}#"),)
+    return Grammar(MOVE.rules | more, MOVE.commands)
+
+
+ENDLESS = {
+    "ten times longer at every rule": (
+        {f"a{i}": f"#a{i + 1}#" * 10 for i in range(40)} | {"a40": "x"},
+        "too many other rules",
+    ),
+    "a very long chain": (
+        {f"a{i}": f"#a{i + 1}#" for i in range(3000)} | {"a3000": "x"},
+        "too long a chain",
+    ),
+    "a name that nothing binds": ({"a": "You see {o.name}."}, "names 'o', which is nothing"),
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS.values(), ids=list(ENDLESS))
+def test_a_grammar_without_an_end_is_an_error_and_no_hang(
+    tmp_path: Path, case: tuple[dict[str, str], str]
+) -> None:
+    rules, message = case
+    path = tmp_path / "game.json"
+    path.write_bytes(to_json(replace(KITCHEN, grammar=grown(rules))))
+    with pytest.raises(DataError, match=message) as caught:
+        load_game(path)
+    assert f"{path}: grammar" in str(caught.value)
 
 
 def test_every_truncation_of_a_file_is_an_error(official: list[Path], tmp_path: Path) -> None:

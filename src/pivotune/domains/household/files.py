@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pivotune.core.errors import DataError
 from pivotune.domains.household import engine
-from pivotune.domains.household.game import FORMAT, Game, from_json
+from pivotune.domains.household.game import FAMILY, Game, from_json
 from pivotune.domains.household.official import read_official
 from pivotune.domains.household.oracle import remaining_steps
 
@@ -19,7 +19,7 @@ def load_game(path: Path | str) -> Game:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read the game file: {error.strerror}", where=str(path)) from None
-    ours = FORMAT.encode() in data[:100]
+    ours = FAMILY.encode() in data
     game = from_json(data, str(path)) if ours else read_official(data, path)
     try:
         state, _ = engine.start(game)

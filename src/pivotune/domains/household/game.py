@@ -37,12 +37,13 @@ TaskType = Literal[
 Treatment = Literal["clean", "hot", "cool"]
 Condition = Literal["clean", "hot", "cool", "sliced"]
 
-FORMAT: Final = "pivotune-household-1"
+FAMILY: Final = "pivotune-household-"
+FORMAT: Final = f"{FAMILY}1"
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9]*_bar_[a-z0-9_]+")
 _WORD: Final = re.compile(r"[a-z][a-z0-9]*")
 
 
-class Receptacle(msgspec.Struct, frozen=True, omit_defaults=True):
+class Receptacle(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A place that holds things. Several may stand at one `location`; a go-to reaches them all."""
 
     id: str
@@ -52,7 +53,7 @@ class Receptacle(msgspec.Struct, frozen=True, omit_defaults=True):
     opened: bool = False
 
 
-class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
+class Thing(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """An object. It may be `inside` several receptacles at once (official games have that).
 
     `locations` are where the thing can be sliced, usually those of its receptacles; None says
@@ -76,7 +77,7 @@ class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
     toggled: bool = False
 
 
-class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
+class Goal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """`count` things (1 or 2) of `thing_type` in one receptacle of the type.
 
     A single thing can be asked to have `conditions`.
@@ -91,7 +92,7 @@ class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[Treatment, ...] = ()
 
 
-class Game(msgspec.Struct, frozen=True, omit_defaults=True):
+class Game(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One game: everything that decides how it plays and what it says.
 
     `task` is the sentence after "Your task is to: ", with its full stop. `start` is the location

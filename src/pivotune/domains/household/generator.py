@@ -1,6 +1,7 @@
 """New games from a seed: a scene, a task, things in their usual places.
 
-Splits are disjoint by construction. `unseen` games stand in scenes of their own. `train` and
+Splits are disjoint by construction. `unseen` games stand in scenes of their own; of ALFRED's
+floor plans those in which ALFWorld's unseen games are played are among them. `train` and
 `seen` share scenes but no game: a game belongs to `seen` exactly when the hash of its content
 (scene, goal, where everything lies) is divisible by four, and the generator draws until the
 game belongs to the split that was asked for.
@@ -16,6 +17,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pivotune.core.errors import DataError
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import content_hash
 from pivotune.domains.household.game import (
@@ -35,6 +37,7 @@ from pivotune.domains.household.layouts import (
     COOLABLE,
     HEATABLE,
     LAMP,
+    PLANS_OF_UNSEEN_GAMES,
     SCENES_PER_KIND,
     SLICEABLE,
     VESSELS,
@@ -104,7 +107,12 @@ FULL_GAMES = GeneratorConfig(size="full")
 
 
 def generate_game(seed: int, split: Split, config: GeneratorConfig = SMALL_GAMES) -> Game:
-    """The game of a seed in a split: the same on every machine."""
+    """The game of a seed in a split: the same on every machine.
+
+    How hard it is: `oracle.remaining_steps` of its first state, the optimal length.
+    """
+    if not config.task_types:
+        raise DataError("games of no task type", where="task_types", expected="at least one type")
     rng = random.Random(derive_seed("household game", split, config.size, seed))
     task_type = rng.choice(config.task_types)
     while True:
@@ -123,12 +131,16 @@ def generate_game(seed: int, split: Split, config: GeneratorConfig = SMALL_GAMES
 def _draw_scene(
     rng: random.Random, split: Split, task_type: TaskType, config: GeneratorConfig
 ) -> Scene:
+    kind = rng.choice(_ROOMS[task_type])
     first_unseen = SCENES_PER_KIND - UNSEEN_SCENES + 1
+    if config.floor_plans:
+        every = range(1, SCENES_PER_KIND + 1)
+        unseen = {*range(first_unseen, SCENES_PER_KIND + 1), PLANS_OF_UNSEEN_GAMES[kind]}
+        return floor_plan_scene(
+            kind, rng.choice([n for n in every if (n in unseen) == (split == "unseen")])
+        )
     numbers = (1, first_unseen - 1) if split != "unseen" else (first_unseen, SCENES_PER_KIND)
-    kind, number = rng.choice(_ROOMS[task_type]), rng.randint(*numbers)
-    return (
-        floor_plan_scene(kind, number) if config.floor_plans else scene(kind, number, config.size)
-    )
+    return scene(kind, rng.randint(*numbers), config.size)
 
 
 _Placed = tuple[tuple[str, int], ...]  # (thing type, index of its receptacle in the scene)

@@ -8,12 +8,11 @@ expert looks for them by the same tables, as anybody who knows houses would.
 """
 
 import importlib.util
-import json
 import random
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -313,6 +312,15 @@ _PLAN_NUMBERS: dict[RoomKind, int] = {
 }
 
 
+PLANS_OF_UNSEEN_GAMES: dict[RoomKind, int] = {
+    "kitchen": 10,
+    "livingroom": 19,
+    "bedroom": 8,
+    "bathroom": 24,
+}
+"""The room of each kind in which ALFWorld's own unseen games are played (its valid_unseen)."""
+
+
 @cache
 def floor_plan_scene(kind: RoomKind, number: int) -> Scene:
     """The room of one of ALFRED's own floor plans; needs the `alfworld` package beside us.
@@ -327,8 +335,8 @@ def floor_plan_scene(kind: RoomKind, number: int) -> Scene:
         )
     plan = f"FloorPlan{_PLAN_NUMBERS[kind] + number}"
     folder = Path(package.origin).parent / "gen" / "layouts"
-    places = json.loads((folder / f"{plan}-openable.json").read_text())
-    kinds = json.loads((folder / f"{plan}-objects.json").read_text())
+    places = _read_plan(folder / f"{plan}-openable.json", dict[str, Any])
+    kinds = _read_plan(folder / f"{plan}-objects.json", list[str])
     receptacles = [
         place.split("|")[-1 if place.endswith("Basin") else 0].lower() for place in places
     ]
@@ -336,3 +344,14 @@ def floor_plan_scene(kind: RoomKind, number: int) -> Scene:
         if name in CAN_CONTAIN and name not in receptacles:
             receptacles += [name] * (4 if name == "stoveburner" else 1)
     return Scene(id=plan.lower(), kind=kind, receptacles=tuple(sorted(receptacles)))
+
+
+def _read_plan(path: Path, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"a floor plan that cannot be read: {error}",
+            where=str(path),
+            fix="pip install --force-reinstall 'pivotune[alfworld]'",
+        ) from None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Final, Literal
 
@@ -84,7 +85,7 @@ class _Facts:
                 raise DataError(f"the problem has no {name}", where=where)
         if sections[":domain"].words != (":domain", "alfred"):
             raise DataError("a problem of another domain", where=where, expected="alfred")
-        self.kinds = _read_objects(sections[":objects"], where)
+        self.kinds = _read_objects(sections[":objects"], where, skip=1)
         self.goal = sections[":goal"]
         self._facts: dict[str, set[tuple[str, ...]]] = {name: set() for name in _SIGNATURES}
         for fact in sections[":init"].lists:
@@ -140,10 +141,11 @@ class _Facts:
         return sorted({a for arguments in facts for a in arguments if self.kinds[a] == kind})
 
 
-def _read_objects(section: Node, where: str) -> dict[str, str]:
+def _read_objects(section: Node, where: str, skip: int) -> dict[str, str]:
+    """The kinds of the names in a typed list, whose first `skip` words are no names."""
     kinds: dict[str, str] = {}
     untyped: list[str] = []
-    words = iter(section.words[1:])
+    words = iter(section.words[skip:])
     for word in words:
         if word != "-":
             untyped.append(word)
@@ -151,7 +153,7 @@ def _read_objects(section: Node, where: str) -> dict[str, str]:
         kind = next(words, "")
         if kind not in _KINDS:
             raise DataError(
-                f"unknown type {kind!r} in :objects",
+                f"unknown type {kind!r}",
                 where=f"{where}, line {section.line}",
                 expected=", ".join(_KINDS),
             )
@@ -215,84 +217,124 @@ def _type(word: str) -> str:
     return word.removesuffix("type")
 
 
-def _read_goal(section: Node, where: str) -> Goal:
-    """The goal, from its literals: ALFWorld's goals differ in them, not in their nesting."""
-    literals = list(_literals(section.lists, where))
-    place = f"{where}, line {section.line}"
-    if any(literal[0] == "istoggled" for literal in literals):
-        goal = _lamp_goal(literals)
-    else:
-        goal = _place_goal(literals)
+def _read_goal(facts: _Facts) -> Goal:
+    """The goal, from its literals: ALFWorld's goals differ in them, not in their nesting.
+
+    A goal that asks for anything more, less or else is refused, for it would be played wrongly.
+    """
+    section = facts.goal
+    literals = frozenset(_literals(facts, section.lists, {}, count()))
+    toggled = any(literal[0] == "istoggled" for literal in literals)
+    goal = _lamp_goal(literals) if toggled else _place_goal(literals)
     if goal is None:
         raise DataError(
             "a goal that this engine does not know",
-            where=place,
-            got=" ".join(f"({' '.join(literal)})" for literal in literals),
+            where=f"{facts.where}, line {section.line}",
+            got=" ".join(f"({' '.join(literal)})" for literal in sorted(literals)),
             expected="a goal of ALFWorld's six task types",
         )
     return goal
 
 
-def _literals(nodes: tuple[Node, ...], where: str) -> Iterator[tuple[str, ...]]:
+_Literal = tuple[str, ...]
+_GOAL_SIGNATURES: Final = _SIGNATURES | {"holds": ("agent", "object"), "=": ("object", "object")}
+
+
+def _literals(
+    facts: _Facts, nodes: tuple[Node, ...], bound: dict[str, _Pair], numbers: Iterator[int]
+) -> Iterator[_Literal]:
+    """The literals of a goal. `bound` gives each variable a name of its own, and its kind."""
     for node in nodes:
         if node.head == "and":
-            yield from _literals(node.lists, where)
-        elif node.head == "exists":
-            yield from _literals(node.lists[1:], where)
+            yield from _literals(facts, node.lists, bound, numbers)
+        elif node.head == "exists" and node.lists:
+            kinds = _read_objects(node.lists[0], facts.where, skip=0)
+            found = {name: (f"{name}#{next(numbers)}", kind) for name, kind in kinds.items()}
+            yield from _literals(facts, node.lists[1:], bound | found, numbers)
         elif node.head == "not" and len(node.lists) == 1:
-            yield ("not", *node.lists[0].words)
+            name, *arguments = _literal(facts, node.lists[0], bound)
+            yield ("not", name, *sorted(arguments))
         elif not node.lists:
-            yield node.words
+            yield _literal(facts, node, bound)
         else:
-            raise DataError(f"the goal uses {node.head!r}", where=f"{where}, line {node.line}")
+            place = f"{facts.where}, line {node.line}"
+            raise DataError(f"the goal uses {node.head!r}", where=place)
 
 
-def _of(literals: list[tuple[str, ...]], variable: str) -> tuple[str, tuple[Treatment, ...]] | None:
-    """Type and conditions that the goal asks of a variable; None if it asks for more."""
-    kinds = [x[2] for x in literals if x[:2] == ("objecttype", variable)]
-    flags = {x[0] for x in literals if len(x) == 2 and x[1] == variable}
-    conditions = tuple(c for name, c in TREATMENT_PREDICATES.items() if name in flags)
-    allowed = set(TREATMENT_PREDICATES) | set(CAPABILITIES.values())
-    capable = {CAPABILITIES[c] for c in conditions}
-    if len(kinds) != 1 or not flags <= allowed or flags & set(CAPABILITIES.values()) != capable:
+def _literal(facts: _Facts, node: Node, bound: dict[str, _Pair]) -> _Literal:
+    """One literal, checked against what its predicate can be said of."""
+    place = f"{facts.where}, line {node.line}"
+    name, *arguments = node.words or ("()",)
+    signature = _GOAL_SIGNATURES.get(name)
+    if signature is None:
+        raise DataError(f"unknown predicate {name!r} in the goal", where=place)
+    known = [bound.get(word, (word, facts.kinds.get(word, ""))) for word in arguments]
+    got = tuple(kind or f"{word}, which is not declared" for word, kind in known)
+    if got != signature:
+        raise DataError(
+            f"{name!r} in the goal is said of something else",
+            where=place,
+            got=", ".join(got),
+            expected=", ".join(signature),
+        )
+    return (name, *(word for word, _ in known))
+
+
+def _place_goal(literals: frozenset[_Literal]) -> Goal | None:
+    """One thing, or two different ones, in one receptacle; None for any other goal."""
+    things = sorted({x[1] for x in literals if x[0] == "inreceptacle"})
+    places = {x[2] for x in literals if x[0] == "inreceptacle"}
+    kinds = {x[2] for x in literals if x[0] == "objecttype"}
+    homes = {x[2] for x in literals if x[0] == "receptacletype"}
+    if len(things) not in (1, 2) or not len(places) == len(kinds) == len(homes) == 1:
         return None
-    return _type(kinds[0]), conditions
-
-
-def _place_goal(literals: list[tuple[str, ...]]) -> Goal | None:
-    inside = [x[1:] for x in literals if x[0] == "inreceptacle"]
-    things = [x[0] for x in inside]
-    places = {x[1] for x in inside}
-    kinds = {x[2] for x in literals if x[0] == "receptacletype" and x[1] in places}
-    different = [x for x in literals if x[0] == "not"]
-    if len(places) != 1 or len(kinds) != 1 or len(set(things)) != len(things):
-        return None
+    (place,), (kind,), (home,) = places, kinds, homes
+    conditions = _conditions(literals, things[0])
+    expected: set[_Literal] = {("receptacletype", place, home)}
+    for thing in things:
+        expected |= {("inreceptacle", thing, place)} | _asked(thing, kind, conditions)
     if len(things) == 2:
-        if [set(x[2:]) for x in different if x[1] == "="] != [set(things)]:
-            return None
-    elif len(things) != 1 or different:
+        expected.add(("not", "=", *things))
+    if literals != expected:
         return None
-    asked = {_of(literals, thing) for thing in things}
-    (one,) = asked if len(asked) == 1 else (None,)
-    known = 0 if one is None else sum(len(x) == 2 for x in literals)
-    if one is None or known != 2 * len(one[1]) * len(things):
-        return None
-    return Goal(one[0], _type(kinds.pop()), count=len(things), conditions=one[1])
+    return Goal(_type(kind), _type(home), count=len(things), conditions=conditions)
 
 
-def _lamp_goal(literals: list[tuple[str, ...]]) -> Goal | None:
-    held = [x[2] for x in literals if x[0] == "holds"]
-    lamps = [x[1] for x in literals if x[0] == "istoggled"]
-    if len(held) != 1 or len(lamps) != 1:
+def _lamp_goal(literals: frozenset[_Literal]) -> Goal | None:
+    """A thing in hand, at a lamp that is on; None for any other goal."""
+    kinds = {x[1]: x[2] for x in literals if x[0] == "objecttype"}
+    held = [x[1:] for x in literals if x[0] == "holds"]
+    lamps = [x[1:] for x in literals if x[0] == "inreceptacle"]
+    spots = [x[1:] for x in literals if x[0] == "atlocation"]
+    if not len(held) == len(lamps) == len(spots) == 1 or len(kinds) != 2:
         return None
-    lamp = lamps[0]
-    kinds = [x[2] for x in literals if x[:2] == ("objecttype", lamp)]
-    asked = _of(literals, held[0])
-    names = sorted(x[0] for x in literals if held[0] not in x)
-    wanted = ["atlocation", "inreceptacle", "istoggled", "objecttype", "receptacleatlocation"]
-    if asked is None or len(kinds) != 1 or names != [*wanted, "toggleable"]:
+    ((holder, thing),), ((lamp, r),), ((agent, location),) = held, lamps, spots
+    if kinds.keys() != {thing, lamp}:
         return None
-    return Goal(asked[0], lamp_type=_type(kinds[0]), conditions=asked[1])
+    conditions = _conditions(literals, thing)
+    expected: set[_Literal] = {
+        ("holds", holder, thing),
+        ("objecttype", lamp, kinds[lamp]),
+        ("toggleable", lamp),
+        ("istoggled", lamp),
+        ("inreceptacle", lamp, r),
+        ("receptacleatlocation", r, location),
+        ("atlocation", agent, location),
+    }
+    if literals != expected | _asked(thing, kinds[thing], conditions):
+        return None
+    return Goal(_type(kinds[thing]), lamp_type=_type(kinds[lamp]), conditions=conditions)
+
+
+def _conditions(literals: frozenset[_Literal], thing: str) -> tuple[Treatment, ...]:
+    return tuple(c for name, c in TREATMENT_PREDICATES.items() if (name, thing) in literals)
+
+
+def _asked(thing: str, kind: str, conditions: tuple[Treatment, ...]) -> set[_Literal]:
+    """What a goal says of a thing of a type that is to have `conditions`."""
+    names = {condition: name for name, condition in TREATMENT_PREDICATES.items()}
+    able = {(CAPABILITIES[c], thing) for c in conditions}
+    return {("objecttype", thing, kind)} | able | {(names[c], thing) for c in conditions}
 
 
 def task_type_of(goal: Goal) -> TaskType:
@@ -337,7 +379,7 @@ def read_official(data: bytes, path: Path) -> Game:
         raise DataError("the player needs one location", where=problem, got=str(starts))
     receptacles = _read_receptacles(facts)
     grammar, task = read_grammar(file.grammar, f"{where}: grammar")
-    goal = _read_goal(facts.goal, problem)
+    goal = _read_goal(facts)
     fits = facts.grouped("cancontain")
     game = Game(
         id="/".join(path.parts[-3:-1]) or path.stem,

@@ -38,6 +38,8 @@ _PARAMETERS: Final = {
 }
 _PREDICATE: Final = re.compile(r"(\w+)\(([^()]*)\)")
 _LITERAL: Final = re.compile(r'[^;|"<>\[\]{}#]+')
+_MOST_RULES: Final = 1000  # in one text; ALFWorld's longest needs 9
+_DEEPEST: Final = 50
 _TERM: Final = re.compile(r"(\w+)(?:\.(name|indefinite|id)(?: or \1\.(?:name|id))?)?")
 
 
@@ -65,11 +67,17 @@ class Wording:
 
     def opening(self, state: State) -> str:
         """The text that starts a game: welcome, room, task."""
-        return _say(self._opening, state, {})
+        return self._told(self._opening, state, {})
 
     def feedback(self, action: str, state: State, bound: Bound) -> str:
         """What is said after `action` has led to `state`."""
-        return _say(self._feedback[action], state, bound)
+        return self._told(self._feedback[action], state, bound)
+
+    def _told(self, pieces: list[Piece], state: State, bound: Bound) -> str:
+        try:
+            return _say(pieces, state, bound)
+        except KeyError as error:
+            raise DataError(f"the game's grammar names {error}, which is nothing here") from None
 
     def command(self, action: str) -> tuple[str, ...]:
         """The fixed parts of a command: ("take ", " from ", "") for `take {o} from {r}`."""
@@ -77,7 +85,7 @@ class Wording:
         template = re.sub(r"\[\{(\w+)\.name \| [^{}\[\]]*\}\]", r"{\1}", template)
         parts = tuple(re.split(r"\{\w+\}", template))
         slots = re.findall(r"\{(\w+)\}", template)
-        if slots != list(_SLOTS.get(action, ())):
+        if slots != list(_SLOTS.get(action, ())) or any(sign in "".join(parts) for sign in "{}"):
             _refuse(f"the command template of {action} has other slots", template)
         return parts
 
@@ -101,23 +109,29 @@ class Wording:
 
 
 def _check(grammar: Grammar) -> None:
-    """Every action and rule has to be there, and no rule may lead back to itself."""
+    """Every action and rule has to be there, and every text has to come to an end soon."""
     missing = sorted(set(ACTIONS) - {"help"} - grammar.commands.keys())
     if missing:
         raise DataError(f"the grammar has no action {missing[0]!r}")
-    done: set[str] = set()
+    sizes: dict[str, int] = {"goal": 1}  # rules that are used when one is spelt out
 
-    def visit(name: str, above: tuple[str, ...]) -> None:
+    def visit(name: str, above: tuple[str, ...]) -> int:
         if name in above:
             raise DataError(f"the grammar's rule {name!r} leads back to itself")
-        if name == "goal" or name in done:
-            return
+        if name in sizes:
+            return sizes[name]
         if name not in grammar.rules:
             raise DataError(f"the grammar has no rule {name!r}")
-        for _, text in grammar.rules[name]:
-            for other in references(text):
-                visit(other, (*above, name))
-        done.add(name)
+        if len(above) > _DEEPEST:
+            raise DataError(f"the grammar's rule {name!r} is used by too long a chain of rules")
+        below = [
+            sum(visit(other, (*above, name)) for other in references(text))
+            for _, text in grammar.rules[name]
+        ]
+        sizes[name] = 1 + max(below, default=0)
+        if sizes[name] > _MOST_RULES:
+            raise DataError(f"the grammar's rule {name!r} uses too many other rules")
+        return sizes[name]
 
     starts = ["#intro#", *(feedback for _, feedback in grammar.commands.values())]
     for name in [*LISTING, *(name for start in starts for name in references(start))]:
