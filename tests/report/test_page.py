@@ -10,30 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pivotune.core.estimate import Estimate, over_seeds
-from pivotune.core.scores import (
-    Crossover,
-    Forecast,
-    MatchedOverSeeds,
-    PolicyOverSeeds,
-    TaxComparison,
-    TaxOverSeeds,
-)
+from pivotune.core.estimate import Estimate
 from pivotune.core.types import Cost
 from pivotune.report.data import ReportData, StageCost
 from pivotune.report.page import build_page
 from pivotune.report.tables import LISTED_PIVOTS, markdown, table
-from pivotune.report.tax import (
-    matched_over_seeds_table,
-    matched_table,
-    over_seeds_table,
-    pick_model,
-    router_table,
-    score_table,
-    tax_section,
-)
 from pivotune.report.text import show_line
-from report.sample_report import comparison, findings, full_report
+from report.sample_report import full_report
 
 HOSTILE = (
     "<script>alert(1)</script>\" onmouseover='alert(1)' x=\"{{ 7 * 7 }}",
@@ -219,10 +202,7 @@ def test_the_tax_is_told_in_words_and_by_budget() -> None:
     assert "Sharpening Tax S(32): +0.100 (95 % interval +0.050 to +0.150)" in text
     assert "post plain has less left to gain" in text
     assert "Left out, because a model lacks 32 tries there: 1." in text
-    scores = score_table([comparison("m")])
-    assert {len(row) for row in scores.rows} == {len(scores.head)}
-    rows = {row[0]: row[1] for row in router_table([comparison("m")]).rows}
-    assert rows == {"1": "m", "2": "m", "4": "m", "8": "m", "16": "m", "32": "base"}
+    assert "post plain / other plain after step 20" in text
     assert "all of 32 tries" in text
     assert "Undefined: a rank correlation needs three models, got 2" in text
 
@@ -249,37 +229,6 @@ def test_recovery_and_temperatures_are_shown() -> None:
     assert "Sampling temperature" in text
 
 
-def test_the_router_asks_the_largest_clear_gain_and_the_base_only_when_it_beats_all() -> None:
-    found = comparison("m", 2)
-
-    def gaining(name: str, low: float, high: float) -> TaxComparison:
-        return replace(found, name=name, gain=(Estimate((low + high) / 2, low, high, 100),))
-
-    unclear, small = gaining("unclear", -0.1, 0.9), gaining("small", 0.01, 0.1)
-    large, worse = gaining("large", 0.1, 0.3), gaining("worse", -0.3, -0.1)
-    assert pick_model([unclear, small, large, worse], 1) == "large"
-    assert pick_model([unclear, worse], 1) == "either"
-    assert pick_model([worse, replace(worse, name="second")], 1) == "base"
-
-
-@pytest.mark.parametrize(("k", "ticks"), [(1, ["1"]), (2, ["1", "2"]), (5, ["1", "2", "4", "5"])])
-def test_budgets_of_the_router_end_at_k(k: int, ticks: list[str]) -> None:
-    found = comparison("m", 5)
-    shown = router_table([replace(found, k=k, gain=found.gain[:k])])
-    assert [row[0] for row in shown.rows] == ticks
-
-
-def test_models_without_a_defined_tax_are_told_apart() -> None:
-    found = replace(comparison("m"), tax_share=Estimate.undefined("post: C(1) = 1"))
-    section = tax_section(findings(found), "m", [])
-    assert section
-    assert "The Sharpening Tax is undefined: post: C(1) = 1." in section.says
-    never = replace(found, crossover=Crossover(None, None, None))
-    section = tax_section(findings(never), "m", [])
-    assert section
-    assert "The base does not catch up within 32 tries." in section.says
-
-
 def test_the_flow_names_every_stage_once() -> None:
     full = full_report()
     imported = StageCost("import", Cost(seconds=2.0))
@@ -288,42 +237,6 @@ def test_the_flow_names_every_stage_once() -> None:
         flow = page[page.index('class="flow"') : page.index("</ol>")]
         assert flow.count("<b>import</b>") == 1
         assert "3 trajectories of plain" in flow
-
-
-def test_methods_are_shown_at_equal_first_tries() -> None:
-    text = all_text(plain_page())
-    assert "post plain / other plain after step 20" in text
-    (row,) = matched_table(findings(comparison("a"), comparison("b")).matched).rows
-    assert row[1:4] == ("40.0 / 41.0", "60.0 / 58.0", "+2.0")
-    assert row[4:] == ("−1.0 to +5.0", "+0.800", "+0.040", "+0.010 to +0.070")
-    section = tax_section(findings(comparison("alone")), "alone", [])
-    assert section
-    assert section.matched is None
-
-
-def test_a_table_over_seeds_has_means_with_their_range() -> None:
-    first, area, tax = over_seeds([0.5, 0.25]), over_seeds([2.0, 3.5]), over_seeds([0.125, None])
-    none = over_seeds([None, None])
-    found = TaxOverSeeds(
-        8,
-        2,
-        (
-            PolicyOverSeeds("base", first, first, area, first, none, none),
-            PolicyOverSeeds("a|b", first, first, area, first, area, tax, (1, 0)),
-        ),
-        (MatchedOverSeeds("a", "b", first, first, area, tax, (0, 1)),),
-        Forecast(2, 8, Estimate.undefined("none")),
-        ("c",),
-    )
-    shown = over_seeds_table(found)
-    base, other = shown.rows
-    assert base[1] == "37.5 (25.0 to 50.0)"
-    assert (base[4], base[6], base[7]) == ("–", "–", "–")
-    assert other[6:] == ("+0.125 (+0.125 to +0.125)", "1, 0")
-    assert "because a run lacks them: c." in shown.note
-    (pair,) = matched_over_seeds_table(found).rows
-    assert pair[:2] == ("a / b", "+37.5 (+25.0 to +50.0)")
-    assert r"| a\|b | 37.5 (25.0 to 50.0) |" in markdown(shown)
 
 
 def test_a_markdown_table_holds_any_text_in_its_cells() -> None:

@@ -50,7 +50,9 @@ def tax(
     limit_threads()
     from pivotune.pipeline.compare import Wanted, compare
     from pivotune.pipeline.joined import join_runs
-    from pivotune.report.tax import forecast_sentence, over_seeds_tables, tax_section
+    from pivotune.report.tax.section import tax_section
+    from pivotune.report.tax.seeds import over_seeds_tables
+    from pivotune.report.tax.sentences import forecast_sentence
 
     screen = Screen(Console())
     if join:

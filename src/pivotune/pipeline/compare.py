@@ -55,14 +55,9 @@ from pivotune.pipeline.tax import (
 from pivotune.report.data import Fact, ReportData
 from pivotune.report.page import build_page
 from pivotune.report.tables import markdown
-from pivotune.report.tax import (
-    budgets,
-    forecast_sentence,
-    matched_table,
-    pick_model,
-    router_table,
-    score_table,
-)
+from pivotune.report.tax.budgets import budgets, pick_model
+from pivotune.report.tax.sentences import forecast_sentence
+from pivotune.report.tax.tables import matched_table, router_table, score_table
 
 Tallies = dict[str, Tally]
 TALLY_FILES = (".csv", ".json", ".jsonl", ".ndjson")

@@ -22,7 +22,8 @@ from pivotune.pipeline.run import BASE, Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
 from pivotune.pipeline.tax import read_run_tallies, read_tax
 from pivotune.report.tables import markdown
-from pivotune.report.tax import forecast_sentence, over_seeds_tables
+from pivotune.report.tax.seeds import over_seeds_tables
+from pivotune.report.tax.sentences import forecast_sentence
 
 
 class _Measured(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ from pivotune.report.recovery import recovery_section
 from pivotune.report.render import render
 from pivotune.report.shown import show_turn
 from pivotune.report.tables import Table
-from pivotune.report.tax import main_comparison, say_tax, tax_section
+from pivotune.report.tax.section import main_comparison, tax_section
+from pivotune.report.tax.sentences import say_tax
 from pivotune.report.text import MINUS, duration, interval, number, percent, points, show, show_line
 from pivotune.report.turns import (
     FEW,

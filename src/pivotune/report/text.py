@@ -75,6 +75,19 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{digits}f}".replace("-", MINUS)
 
 
+def signed(value: float | None) -> str:
+    """A plain number, with a plus where it is positive."""
+    text = number(value)
+    return f"+{text}" if value is not None and value > 0 else text
+
+
+def signed_interval(estimate: Estimate) -> str:
+    """The 95 % interval of a signed number; empty without one."""
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"{signed(estimate.low)} to {signed(estimate.high)}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit that a person would use."""
     if seconds < 60:

@@ -1,0 +1,1 @@
+"""What more tries still buy: the Sharpening Tax as sentences, tables and drawings."""
