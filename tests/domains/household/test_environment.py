@@ -173,6 +173,17 @@ def test_a_clone_goes_its_own_way() -> None:
     assert copy.state == environment.state
 
 
+def test_a_clone_copies_nothing_however_long_the_game() -> None:
+    """Constant time: the same objects under the same few names, after 0 turns and after 25."""
+    environment = fresh()
+    for _ in range(26):
+        copy = environment.clone()
+        assert len(copy.__dict__) < 12
+        assert copy.__dict__.keys() == environment.__dict__.keys()
+        assert all(copy.__dict__[name] is value for name, value in environment.__dict__.items())
+        environment.step(act("look"))
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_restore_replays_every_turn_and_goes_on_from_the_last(dialect: Dialect) -> None:
     for seed in range(5):

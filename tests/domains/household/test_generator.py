@@ -1,13 +1,19 @@
+import json
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from pivotune.core.errors import DataError
 from pivotune.domains.household import engine
 from pivotune.domains.household.game import Game, check
 from pivotune.domains.household.generator import (
     FULL_GAMES,
     SMALL_GAMES,
     TASK_TYPES,
+    TINY_GAMES,
     GeneratorConfig,
     Split,
     generate_game,
@@ -15,8 +21,10 @@ from pivotune.domains.household.generator import (
 from pivotune.domains.household.layouts import (
     CAN_CONTAIN,
     LAMP,
+    PLANS_OF_UNSEEN_GAMES,
     ROOM_KINDS,
     SCENES_PER_KIND,
+    floor_plan_scene,
     homes,
     kind_of_room,
     scene,
@@ -24,7 +32,14 @@ from pivotune.domains.household.layouts import (
 from pivotune.domains.household.oracle import remaining_steps
 
 SPLITS: tuple[Split, ...] = ("train", "seen", "unseen")
-CONFIGS = {"small": SMALL_GAMES, "full": FULL_GAMES}
+CONFIGS = {"tiny": TINY_GAMES, "small": SMALL_GAMES, "full": FULL_GAMES}
+PLANS = GeneratorConfig(size="full", floor_plans=True)
+PLAN_ROOMS = {  # first number, and what stands in every room of the kind
+    0: "CounterTop|1 Cabinet|1 Cabinet|2 Fridge|1 Microwave|1 Sink|1|SinkBasin",
+    200: "Sofa|1 CoffeeTable|1 SideTable|1 Drawer|1",
+    300: "Bed|1 Desk|1 Drawer|1 Drawer|2 Dresser|1",
+    400: "Toilet|1 Cabinet|1 CounterTop|1 Sink|1|SinkBasin",
+}
 
 
 def games(split: Split, config: GeneratorConfig, count: int) -> list[Game]:
@@ -47,7 +62,7 @@ def test_every_game_is_sound_can_be_won_and_is_not_won_yet(split: Split, size: s
         assert not state.won
         remaining = remaining_steps(state)
         assert remaining is not None
-        assert 3 <= remaining <= 12
+        assert 3 <= remaining <= 12  # how hard a game is
         assert opening.endswith(f"Your task is to: {game.task}")
 
 
@@ -63,9 +78,77 @@ def test_splits_share_no_game_and_unseen_shares_no_scene(size: str) -> None:
     train, seen, unseen = ({content(game) for game in by_split[split]} for split in SPLITS)
     assert not train & seen
     assert not train & unseen
+    assert not seen & unseen
     scenes = {split: {game.scene for game in by_split[split]} for split in SPLITS}
     assert not (scenes["train"] | scenes["seen"]) & scenes["unseen"]
     assert len(scenes["seen"] & scenes["train"]) > 40
+
+
+def test_a_game_of_no_task_type_is_an_error() -> None:
+    with pytest.raises(DataError, match="no task type"):
+        generate_game(0, "train", GeneratorConfig(task_types=()))
+
+
+@pytest.fixture
+def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package laid out like `alfworld`, with the same room in all plans of a kind."""
+    folder = tmp_path / "alfworld" / "gen" / "layouts"
+    folder.mkdir(parents=True)
+    (tmp_path / "alfworld" / "__init__.py").touch()
+    for first, places in PLAN_ROOMS.items():
+        for number in range(first + 1, first + SCENES_PER_KIND + 1):
+            plan = {place: [0.0, 0.0, 0, 30] for place in places.split()}
+            (folder / f"FloorPlan{number}-openable.json").write_text(json.dumps(plan))
+            kinds = ["Apple", "StoveBurner", "Toaster", "Window"] if first == 0 else ["Window"]
+            (folder / f"FloorPlan{number}-objects.json").write_text(json.dumps(kinds))
+    monkeypatch.delitem(sys.modules, "alfworld", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    floor_plan_scene.cache_clear()
+    yield folder
+    floor_plan_scene.cache_clear()
+
+
+def test_a_floor_plan_is_a_scene(plans: Path) -> None:
+    kitchen = "cabinet cabinet countertop fridge microwave sinkbasin"
+    room = floor_plan_scene("kitchen", 7)
+    assert room.id == "floorplan7"
+    assert " ".join(room.receptacles) == f"{kitchen}{' stoveburner' * 4} toaster"
+    assert floor_plan_scene("bathroom", 30).id == "floorplan430"
+
+
+def test_games_on_floor_plans_are_sound_and_keep_to_their_split(plans: Path) -> None:
+    by_split = {split: games(split, PLANS, 60) for split in SPLITS}
+    for game in (game for found in by_split.values() for game in found):
+        check(game, game.id)
+        state, _ = engine.start(game)
+        assert not state.won
+        assert remaining_steps(state) is not None
+    scenes = {split: {game.scene for game in found} for split, found in by_split.items()}
+    assert not (scenes["train"] | scenes["seen"]) & scenes["unseen"]
+    firsts = dict(zip(ROOM_KINDS, PLAN_ROOMS, strict=True))
+    official = {f"floorplan{firsts[kind] + n}" for kind, n in PLANS_OF_UNSEEN_GAMES.items()}
+    assert not official & (scenes["train"] | scenes["seen"])
+    assert official & scenes["unseen"]
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{", "[3]"])
+def test_a_damaged_floor_plan_is_one_clear_error(plans: Path, content: str | None) -> None:
+    path = plans / "FloorPlan7-openable.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        floor_plan_scene("kitchen", 7)
+    assert str(path) in str(caught.value)
+
+
+def test_floor_plans_without_the_package_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "alfworld", None)  # so Python holds it to be absent
+    floor_plan_scene.cache_clear()
+    with pytest.raises(DataError, match=r"pip install 'pivotune\[alfworld\]'"):
+        generate_game(0, "train", PLANS)
 
 
 def test_all_task_types_are_drawn_about_equally_often() -> None:

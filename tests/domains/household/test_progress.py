@@ -19,6 +19,7 @@ from pivotune.domains.household.game import Game, Goal, Receptacle, Thing
 from pivotune.domains.household.generator import (
     FULL_GAMES,
     SMALL_GAMES,
+    TINY_GAMES,
     GeneratorConfig,
     generate_game,
 )
@@ -157,7 +158,9 @@ def test_stalling_after_any_expert_prefix_scores_nothing(stall: tuple[str, ...])
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.25, 0.5])
-@pytest.mark.parametrize("config", [SMALL_GAMES, FULL_GAMES], ids=["small", "full"])
+@pytest.mark.parametrize(
+    "config", [TINY_GAMES, SMALL_GAMES, FULL_GAMES], ids=["tiny", "small", "full"]
+)
 def test_the_experts_own_moves_are_accepted(config: GeneratorConfig, noise: float) -> None:
     rejected = []
     for seed in range(40):
