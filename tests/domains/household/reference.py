@@ -9,7 +9,9 @@ import venv
 from pathlib import Path
 from typing import Any, Self
 
-from pivotune.domains.household import engine
+from pivotune.domains.household import engine, oracle
+from pivotune.domains.household.actions import put_template
+from pivotune.domains.household.expert import ExpertConfig, SearchingExpert
 from pivotune.domains.household.game import Game
 
 DRIVER = Path(__file__).with_name("reference_driver.py")
@@ -102,8 +104,6 @@ def spoil(command: str, rng: random.Random) -> str:
 
 def walk(game: Game, seed: int, steps: int, guided: float) -> list[str]:
     """Commands for one walk: with probability `guided` the oracle's, else random or spoilt."""
-    from pivotune.domains.household import oracle
-
     rng = random.Random(seed)
     state, _ = engine.start(game)
     commands = []
@@ -119,6 +119,25 @@ def walk(game: Game, seed: int, steps: int, guided: float) -> list[str]:
             command = spoil(command, rng)
         commands.append(command)
         state, _ = engine.step(state, command)
+    return commands
+
+
+def expert_walk(game: Game, seed: int, steps: int, noise: float = 0.2) -> list[str]:
+    """Commands of the searching expert, some spoilt; after its end the game is played on."""
+    rng = random.Random(seed)
+    state, opening = engine.start(game)
+    expert = SearchingExpert(ExpertConfig(noise=noise), seed, put_template(game))
+    expert.begin(opening)
+    commands = []
+    for _ in range(steps):
+        choice = None if state.won else expert.choose()
+        command = choice.command if choice else rng.choice(engine.admissible(state))
+        if rng.random() < 0.05:
+            command = spoil(command, rng)
+        commands.append(command)
+        state, observation = engine.step(state, command)
+        if choice and command == choice.command:
+            expert.observe(command, observation)
     return commands
 
 
