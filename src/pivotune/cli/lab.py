@@ -101,4 +101,4 @@ def study(
             f"(gain {result.gain[name].mean:+.1%}), out-of-domain "
             f"{result.out_of_domain[name].mean:6.1%} (change {result.retention[name].mean:+.1%})"
         )
-    screen.say(f"figures: {run / 'study.json'}")
+    screen.say(f"figures: {run / 'study.json'}; tables: {run / 'study.md'}")

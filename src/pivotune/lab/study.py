@@ -2,7 +2,7 @@
 
     tuning    one run: each method at each learning rate, judged on validation games only
     seeds     one whole run a seed, each method at its chosen rate
-    result    study.json: figures by seed, and their mean and range over seeds
+    result    study.json: figures by seed, and their mean and range over seeds; study.md: tables
 
 Everything is ordinary runs in folders below the study's, worked off in parts (`parts.py`), so a
 study that was killed goes on, and several processes share the work.
@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 
 from pivotune.core.errors import RecipeError
-from pivotune.core.store import read_json, write_json
+from pivotune.core.store import read_json, write_atomic, write_json
 from pivotune.lab.parts import Part, run_parts
+from pivotune.lab.study_tables import study_markdown
 from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import BASE, Watch
 from pivotune.pipeline.run_folder import RunFolder
@@ -66,7 +67,7 @@ class StudyResult(msgspec.Struct, frozen=True):
 
 
 def run_study(folder: Path, recipe: Recipe, config: StudyConfig, watch: Watch) -> StudyResult:
-    """Tune, run every seed, and write `study.json`."""
+    """Tune, run every seed, and write `study.json` and `study.md`."""
     validation = {}
     chosen = dict.fromkeys(recipe.methods, config.grid[0])
     if len(config.grid) > 1:
@@ -89,6 +90,7 @@ def run_study(folder: Path, recipe: Recipe, config: StudyConfig, watch: Watch) -
     ]
     result = _summarise(validation, chosen, summaries)
     write_json(folder / "study.json", result)
+    write_atomic(folder / "study.md", study_markdown(summaries).encode())
     return result
 
 
