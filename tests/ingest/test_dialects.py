@@ -194,6 +194,10 @@ def test_sharegpt_with_turns_for_calls(tmp_path: Path) -> None:
     t, _ = only(tmp_path, row)
     assert [m.role for m in t.messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert t.messages[2].tool_calls == (made_call(),)
+    two = json.dumps([{"name": "weather", "arguments": ROME}] * 2)
+    row["conversations"][1]["value"] = two
+    t, _ = only(tmp_path, row)
+    assert t.messages[2].tool_calls == (made_call(), made_call())
     _, report = read_rows_of(tmp_path, {"conversations": [{"from": "martian", "value": "x"}]})
     assert list(report.refused) == ["unknown role"]
 
@@ -218,6 +222,8 @@ def test_hermes_messages_and_chatml(tmp_path: Path) -> None:
     assert dialect == "hermes"
     assert [m.role for m in t.messages] == ["user", "assistant", "tool", "assistant"]
     assert t.messages[1].tool_calls == (made_call(),)
+    other, dialect = only(tmp_path, {"conversations": messages, "tools": [WEATHER]})
+    assert (dialect, other.messages) == ("hermes", t.messages)
     text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
     again, dialect = only(tmp_path, {"text": text})
     assert dialect == "hermes"
@@ -316,9 +322,16 @@ def test_atif(tmp_path: Path) -> None:
         Message("tool", "sun", tool_call_id="c1"),
         Message("assistant", "sunny"),
     )
-    row["steps"][0]["source"] = "ghost"
-    _, report = read_rows_of(tmp_path, row)
-    assert list(report.refused) == ["unknown role"]
+    for key, value, reason in (
+        ("tool_calls", "x", "tool calls that cannot be read"),
+        ("tool_calls", [None], "tool calls that cannot be read"),
+        ("observation", "x", "observation that cannot be read"),
+        ("observation", {"results": ["x"]}, "observation that cannot be read"),
+        ("source", "ghost", "unknown role"),
+    ):
+        changed = {**row, "steps": [*row["steps"][:1], {**row["steps"][1], key: value}]}
+        _, report = read_rows_of(tmp_path, changed)
+        assert list(report.refused) == [reason]
 
 
 def test_detection_explains_itself_and_can_be_overridden(tmp_path: Path) -> None:

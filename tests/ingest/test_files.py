@@ -103,6 +103,14 @@ def test_a_list_broken_in_the_middle_says_so(tmp_path: Path) -> None:
     assert report.refused["broken JSON"].count == 1
 
 
+def test_what_follows_a_list_is_no_silent_loss(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ROWS[:2], indent=1) + "\n" + json.dumps(ROWS[2:], indent=1))
+    trajectories, report = read_all(path)
+    assert [t.id for t in trajectories] == ["t0", "t1"]
+    assert report.refused["broken JSON"].detail == "more text after the end of the list"
+
+
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_truncated_compression_keeps_what_was_whole(tmp_path: Path, kind: str) -> None:
     zstandard = pytest.importorskip("zstandard")
@@ -113,6 +121,32 @@ def test_truncated_compression_keeps_what_was_whole(tmp_path: Path, kind: str) -
     trajectories, report = read_all(path)
     assert len(trajectories) < len(LINES * 400)
     assert next(iter(report.refused)).startswith("truncated")
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_what_stands_before_the_damage_is_read(tmp_path: Path, kind: str) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    compress = gzip.compress if kind == "gz" else zstandard.ZstdCompressor().compress
+    good = [r["id"] for r in ROWS]
+    for name, data in (("lines", b"\n".join(LINES)), ("list", b"[" + b",\n".join(LINES) + b"]")):
+        path = tmp_path / f"{name}.json.{kind}"
+        path.write_bytes(compress(data) + b"\0" * 700)  # tapes and block devices pad with zeros
+        trajectories, report = read_all(path)
+        assert [t.id for t in trajectories] == good
+        assert report.refused == {}
+        path.write_bytes(compress(data) + b"no such member")
+        trajectories, report = read_all(path)
+        assert [t.id for t in trajectories] == good
+        assert list(report.refused) == [f"damaged {'gzip' if kind == 'gz' else 'zstd'}"]
+
+
+def test_a_wrong_checksum_loses_no_row(tmp_path: Path) -> None:
+    data = gzip.compress(b"\n".join(LINES))
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(data[:-8] + bytes(4) + data[-4:])
+    trajectories, report = read_all(path)
+    assert [t.id for t in trajectories] == [r["id"] for r in ROWS]
+    assert list(report.refused) == ["damaged gzip"]
 
 
 def test_damaged_gzip(tmp_path: Path) -> None:
@@ -132,7 +166,20 @@ def test_invalid_utf8(tmp_path: Path, as_list: bool) -> None:
     )
     trajectories, report = read_all(path)
     assert list(report.refused) == ["invalid UTF-8"]
-    assert len(trajectories) == (0 if as_list else 1)
+    assert [t.id for t in trajectories] == ["t0"]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_numbers_that_no_computer_holds(tmp_path: Path, as_list: bool) -> None:
+    huge = "9" * 6000
+    whole = {**row(0), "reward": 10**400}
+    rows = [json.dumps(whole), json.dumps(row(1)).replace('"a 1"', huge)]
+    path = tmp_path / "a.json"
+    path.write_text(f"[{','.join(rows)}]" if as_list else "\n".join(rows))
+    (t,), report = read_all(path)
+    assert t.reward is None
+    assert report.notes["reward that is not finite, read as not recorded"].count == 1
+    assert list(report.refused) == ["broken JSON"]
 
 
 def test_half_of_a_surrogate_pair(tmp_path: Path) -> None:

@@ -276,3 +276,18 @@ def test_our_own_exports_read_back_the_same(tmp_path: Path) -> None:
     assert msgspec.structs.replace(read, source=None) == written
     assert not report.notes
     assert not report.ignored_keys
+
+
+def test_other_names_for_the_same_things(tmp_path: Path) -> None:
+    """`conversations` with roles, ids that are numbers, a refusal in a field of its own."""
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [{**call("weather", "{}"), "id": 7}]},
+        {"role": "tool", "tool_call_id": 7, "content": "sun"},
+        {"role": "assistant", "content": None, "refusal": "I would rather not."},
+    ]
+    (t,), report = read_rows_of(tmp_path, {"conversations": messages, "tools": [WEATHER]})
+    assert report.files[0].why == "`conversations` is a list of objects with a `role`"
+    assert t.messages[1].tool_calls[0].id == t.messages[2].tool_call_id == "7"
+    assert t.messages[3].content == "I would rather not."
+    assert report.ignored_keys == {}

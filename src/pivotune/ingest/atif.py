@@ -92,7 +92,7 @@ def _read_step(
             call.get("function_name"), call.get("arguments"), call.get("tool_call_id"), specs,
             draft, where,
         )
-        for call in step.get("tool_calls") or ()
+        for call in _objects(step.get("tool_calls"), "tool calls", where)
     )  # fmt: skip
     said = Message("assistant", text, calls, thinking)
     return [said, *_read_results(step, {call.id for call in calls}, where)]
@@ -100,9 +100,10 @@ def _read_step(
 
 def _read_results(step: JsonObject, calls: set[str], where: str) -> list[Message]:
     observation = step.get("observation")
-    results = observation.get("results") if isinstance(observation, dict) else None
+    if observation is not None and not isinstance(observation, dict):
+        raise RefusalError("observation that cannot be read", where)
     messages = []
-    for result in results or ():
+    for result in _objects((observation or {}).get("results"), "observation", where):
         text = read_text(result.get("content"), where)[0]
         answered = read_name(result, "source_call_id")
         if answered and answered not in calls:
@@ -112,3 +113,11 @@ def _read_results(step: JsonObject, calls: set[str], where: str) -> list[Message
         elif text:
             messages.append(Message("user", text))
     return messages
+
+
+def _objects(value: Any, what: str, where: str) -> list[JsonObject]:
+    """A list of objects, or none. Raises `RefusalError` for anything else."""
+    listed = [] if value is None else value
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise RefusalError(f"{what} that cannot be read", f"{where}: {type(value).__name__}")
+    return listed

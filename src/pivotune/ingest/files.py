@@ -9,9 +9,10 @@ import codecs
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -63,6 +64,13 @@ class _Decompressor(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, /) -> bytes: ...
+
+
+@runtime_checkable
+class _Copied(_Decompressor, Protocol):
+    """What zlib has besides."""
+
+    def copy(self) -> _Decompressor: ...
 
 
 def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
@@ -146,18 +154,33 @@ def _decompress(path: Path, kind: str, size: int) -> Iterator[bytes]:
     try:
         for data in _raw(path, size):
             while data:
+                if not started and not data.strip(b"\0"):
+                    break  # padding behind the last member
                 started = True
-                yield stream.decompress(data)
+                yield from _decompressed(stream, data)
                 if not stream.eof:
                     break
                 data = stream.unused_data  # noqa: PLW2901  another member of the same file
-                stream, started = _new_stream(path, kind), bool(data)
+                stream, started = _new_stream(path, kind), False
     except Exception as error:
         if isinstance(error, (zlib.error, *_zstd_errors())):
             raise _DamagedError(f"damaged {kind}", str(error)) from error
         raise
     if started:
         raise _DamagedError(f"truncated {kind}", "the compressed file ends in the middle")
+
+
+def _decompressed(stream: _Decompressor, data: bytes) -> Iterator[bytes]:
+    """What is good before a damaged place comes out too: the piece is read again byte by byte."""
+    spare = stream.copy() if isinstance(stream, _Copied) else None
+    try:
+        yield stream.decompress(data)
+    except zlib.error:
+        good: list[bytes] = []
+        with suppress(zlib.error):
+            good.extend(spare.decompress(data[i : i + 1]) for i in range(len(data)) if spare)
+        yield b"".join(good)
+        raise
 
 
 def _new_stream(path: Path, kind: str) -> _Decompressor:
@@ -227,17 +250,25 @@ def _read_lines(chunks: Iterable[bytes]) -> Iterator[Row | BadRow]:
 
 
 def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes | None]:
-    """Lines without their end; None for one that is longer than a row may be."""
+    """Lines without their end; None for one that is longer than a row may be.
+
+    Of a stream that breaks off, the line that it breaks off in is given only if it is whole.
+    """
     parts: list[bytes] = []
     size = 0
-    for chunk in chunks:
-        *complete, rest = chunk.split(b"\n")
-        for text in complete:
-            size += len(text)
-            yield b"".join([*parts, text]) if size <= MAX_ROW_BYTES else None
-            parts, size = [], 0
-        size += len(rest)
-        parts = [*parts, rest] if size <= MAX_ROW_BYTES else []
+    try:
+        for chunk in chunks:
+            *complete, rest = chunk.split(b"\n")
+            for text in complete:
+                size += len(text)
+                yield b"".join([*parts, text]) if size <= MAX_ROW_BYTES else None
+                parts, size = [], 0
+            size += len(rest)
+            parts = [*parts, rest] if size <= MAX_ROW_BYTES else []
+    except _DamagedError:
+        if isinstance(_decode_line(b"".join(parts), 0), Row):
+            yield b"".join(parts)
+        raise
     if size:
         yield b"".join(parts) if size <= MAX_ROW_BYTES else None
 
@@ -297,25 +328,33 @@ class _Buffer:
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._damage: _DamagedError | None = None
         self.text = ""
         self.position = 0
         self.line = 1
 
     def grow(self, at_least: int = 1) -> bool:
-        """Read on; False at the end. Raises `_DamagedError`, also for invalid UTF-8."""
+        """Read on; False at the end. Raises `_DamagedError`, also for invalid UTF-8, once all
+        that stands before the damage has been given."""
         parts: list[str] = []
         size = 0
-        for chunk in self._chunks:
-            try:
+        try:
+            for chunk in self._chunks if self._damage is None else ():
                 parts.append(self._utf8.decode(chunk))
-            except UnicodeDecodeError as error:
-                raise _DamagedError("invalid UTF-8", f"{error.reason}; the rest is lost") from error
-            size += len(parts[-1])
-            if size >= at_least:
-                break
-        self.text = self.text[self.position :] + "".join(parts)
+                size += len(parts[-1])
+                if size >= at_least:
+                    break
+        except UnicodeDecodeError as error:
+            parts.append(error.object[: error.start].decode())
+            self._damage = _DamagedError("invalid UTF-8", f"{error.reason}; the rest is lost")
+        except _DamagedError as error:
+            self._damage = error
+        read = "".join(parts)
+        if self._damage is not None and not read:
+            raise self._damage
+        self.text = self.text[self.position :] + read
         self.position = 0
-        return size > 0
+        return bool(read)
 
     def advance(self, end: int) -> None:
         self.line += self.text.count("\n", self.position, end)
@@ -354,6 +393,11 @@ def _read_values(chunks: Iterable[bytes], *, in_list: bool) -> Iterator[Row | Ba
             raise _DamagedError("broken JSON", "the list is never closed: the file was cut off")
         if number == 0:
             yield BadRow(1, 1, "empty file", "a list with nothing in it")
+        if in_list:
+            buffer.advance(buffer.position + 1)
+            if buffer.skip(" \t\r\n"):
+                number += 1
+                raise _DamagedError("broken JSON", "more text after the end of the list")
     except _DamagedError as error:
         yield BadRow(number, buffer.line, error.reason, error.detail)
 
@@ -373,9 +417,9 @@ def _next_value(buffer: _Buffer) -> tuple[Any, str]:
                 continue
             detail = f"{error.msg}; the rest of the file is left out"
             raise _DamagedError("broken JSON", detail) from error
-        except RecursionError as error:
-            detail = "the rest of the file is left out"
-            raise _DamagedError("nested too deeply", detail) from error
+        except (RecursionError, ValueError) as error:  # the latter: a number of too many digits
+            reason = "nested too deeply" if isinstance(error, RecursionError) else "broken JSON"
+            raise _DamagedError(reason, "the rest of the file is left out") from error
         start = buffer.position
         buffer.advance(end)
         try:

@@ -19,11 +19,11 @@ from pivotune.ingest.messages import (
     read_text,
     read_tools,
 )
-from pivotune.ingest.openai_chat import ROLES, read_task
+from pivotune.ingest.openai_chat import MESSAGES, ROLES, messages_key, read_task
 from pivotune.ingest.tags import has_calls, read_assistant, read_results, read_system_tools
 
 _CHATML = re.compile(r"<\|im_start\|>[ ]*(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
-_USED = {"messages", "text", "tools", "id", "task", "task_id", "domain", "reward", "meta"}
+_USED = {*MESSAGES, "text", "tools", "id", "task", "task_id", "domain", "reward", "meta"}
 
 
 def recognise(row: Any) -> str:
@@ -32,7 +32,7 @@ def recognise(row: Any) -> str:
         return ""
     if isinstance(row.get("text"), str) and "<|im_start|>" in row["text"]:
         return "`text` is ChatML"
-    messages = row.get("messages")
+    messages = row.get(messages_key(row))
     if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
         return ""
     said = [m for m in messages if m.get("role") == "assistant"]
@@ -44,8 +44,9 @@ def recognise(row: Any) -> str:
 
 def convert(row: JsonObject, draft: Draft) -> list[Trajectory]:
     """Raises `RefusalError`."""
-    if isinstance(row.get("messages"), list):
-        said = [(m.get("role"), m) for m in row["messages"]]
+    listed = row.get(messages_key(row))
+    if isinstance(listed, list):
+        said = [(m.get("role"), m) for m in listed]
     else:
         said = [(m[1], {"content": m[2]}) for m in _CHATML.finditer(row["text"])]
     texts = [

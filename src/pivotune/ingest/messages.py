@@ -115,7 +115,7 @@ def read_call(
         if stripped:
             draft.note("null padding stripped from arguments", f"{where}: {name}", stripped)
             text = json.dumps(parsed, ensure_ascii=False)
-    return ToolCall(name, parsed, text, call_id if isinstance(call_id, str) else "")
+    return ToolCall(name, parsed, text, read_name({"id": call_id}, "id"))
 
 
 def _read_arguments(arguments: Any, draft: Draft, where: str) -> tuple[JsonObject | None, str]:
@@ -275,8 +275,12 @@ def read_reward(row: Mapping[str, Any], draft: Draft, *keys: str) -> float | Non
     for key in keys:
         value = row.get(key)
         if isinstance(value, (bool, int, float)):
-            if math.isfinite(value):
-                return float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                number = math.inf
+            if math.isfinite(number):
+                return number
             draft.note("reward that is not finite, read as not recorded", key)
     return None
 

@@ -31,15 +31,22 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_USED = {"messages", "tools", "functions", "id", "task", "task_id", "domain", "reward", "meta"}
+MESSAGES = ("messages", "conversations", "conversation")
+_USED = {*MESSAGES, "tools", "functions", "id", "task", "task_id", "domain", "reward", "meta"}
 _USED |= {"trajectory_id", "uuid", "split"}
 
 
 def recognise(row: Any) -> str:
     """Why a row is of this dialect; empty when it is not."""
-    if isinstance(row, dict) and _is_messages(row.get("messages")):
-        return "`messages` is a list of objects with a `role`"
+    if isinstance(row, dict):
+        key = messages_key(row)
+        return f"`{key}` is a list of objects with a `role`" if _is_messages(row.get(key)) else ""
     return "a list of objects with a `role`" if _is_messages(row) else ""
+
+
+def messages_key(row: JsonObject) -> str:
+    """Where a row has its messages: data sets on the hub also say `conversations`."""
+    return next((key for key in MESSAGES if isinstance(row.get(key), list)), "messages")
 
 
 def _is_messages(value: Any) -> bool:
@@ -56,7 +63,7 @@ def convert(row: Any, draft: Draft) -> list[Trajectory]:
     if isinstance(row, list):
         row = {"messages": row}
     tools = read_tools(row.get("tools") or row.get("functions"), draft)
-    messages = read_messages(row["messages"], tools, draft)
+    messages = read_messages(row[messages_key(row)], tools, draft)
     name = read_name(row, "id", "trajectory_id", "uuid") or draft.name
     task = read_task(row, name, draft)
     meta = row.get("meta")
@@ -121,6 +128,7 @@ def _read_message(row: Any, specs: dict[str, ToolSpec], draft: Draft, where: str
     content, thinking = read_text(row.get("content"), where)
     if role != "assistant":
         return Message(role, content, name=read_name(row, "name"))
+    content = content or read_name(row, "refusal")
     if not thinking:
         thinking = read_name(row, "reasoning_content", "reasoning", "thinking")
     if not thinking:

@@ -90,7 +90,9 @@ class TraceReader:
             file.dialect, file.why = name, why
         try:
             return name, convert(value, draft)
-        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        except (
+            ArithmeticError, LookupError, TypeError, AttributeError, ValueError, RecursionError
+        ) as error:  # fmt: skip
             # A field of a type that no such row has; the converters check the usual ones.
             raise RefusalError(f"row that is not {name}", f"{type(error).__name__}: {error}") from (
                 error

@@ -2,7 +2,7 @@
 
     human, user · gpt, assistant, model, chatgpt · system · function_call · observation, tool, …
 
-The value of a `function_call` turn is `{"name": …, "arguments": …}`.
+The value of a `function_call` turn is `{"name": …, "arguments": …}`, or a list of such.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from pivotune.ingest.tags import (
     read_assistant,
     read_results,
     read_system_tools,
-    read_tagged_call,
+    read_tagged_calls,
 )
 
 _USER = ("human", "user")
@@ -79,8 +79,8 @@ def _read_turn(turn: Any, specs: Mapping[str, ToolSpec], draft: Draft, where: st
     if role in _RESULT:
         return list(read_results(text)) or [Message("tool", text)]
     if role in _CALL:
-        call = read_tagged_call(text, specs, draft, where)
-        return [Message("assistant", "" if call else text, (call,) if call else ())]
+        calls = read_tagged_calls(text, specs, draft, where)
+        return [Message("assistant", "" if calls else text, calls)]
     if role in _ASSISTANT:
         return [read_assistant(text, specs, draft, where)]
     raise RefusalError("unknown role", f"{where}: {role!r}")

@@ -31,30 +31,38 @@ def read_assistant(
     calls: list[ToolCall] = []
 
     def take(match: re.Match[str]) -> str:
-        call = read_tagged_call(match[1], specs, draft, where)
-        if call is None:
-            return match[0]
-        calls.append(call)
-        return ""
+        read = read_tagged_calls(match[1], specs, draft, where)
+        calls.extend(read)
+        return "" if read else match[0]
 
     text = _CALL.sub(take, rest)
     return Message("assistant", text.strip() if calls else text, tuple(calls), thinking)
 
 
-def read_tagged_call(
+def read_tagged_calls(
     text: str, specs: Mapping[str, ToolSpec], draft: Draft, where: str
-) -> ToolCall | None:
-    """`{"name": …, "arguments": …}` as a call; None, and a note, when it is something else."""
+) -> tuple[ToolCall, ...]:
+    """`{"name": …, "arguments": …}`, or a list of such, as calls; none, and a note, else."""
     try:
         value = parse_json(text)
-        if isinstance(value, dict) and isinstance(value.get("name"), str):
-            arguments = value.get("arguments", value.get("parameters"))
-            return read_call(value["name"], arguments, "", specs, draft, where)
+        listed = value if isinstance(value, list) else [value]
+        if listed and all(isinstance(v, dict) and isinstance(v.get("name"), str) for v in listed):
+            return tuple(
+                read_call(
+                    each["name"],
+                    each.get("arguments", each.get("parameters")),
+                    "",
+                    specs,
+                    draft,
+                    where,
+                )
+                for each in listed
+            )
         problem = "no object with a name"
     except (JsonProblemError, RefusalError) as error:
         problem = str(error)
     draft.note("tool call in the text that cannot be read", f"{where}: {problem}")
-    return None
+    return ()
 
 
 def read_results(content: str) -> tuple[Message, ...]:
