@@ -167,6 +167,20 @@ def test_peculiarities_of_the_original_rules() -> None:
     assert texts[9].endswith("Next to it, you see a knife 1.")  # it left the other table
 
 
+def test_a_thing_is_not_shown_in_itself() -> None:
+    """As the reference engine has it, where a file says so; a literal backslash stays, too."""
+    bowl = replace(KITCHEN.things[2], contains=("pea_bar_1", "bowl_bar_1"))
+    things = (*KITCHEN.things[:2], bowl, KITCHEN.things[3])
+    texts = play(
+        replace(KITCHEN, things=things, task=r"put\na mug."),
+        "go to table 1",
+        "take bowl 1 from table 1",
+        "examine bowl 1",
+    )
+    assert texts[0].endswith(r"Your task is to: put\na mug.")
+    assert texts[3] == "This is a normal bowl 1. In it, you see a pea 1."
+
+
 def test_a_won_game_goes_on_and_can_be_lost_again() -> None:
     state, _ = engine.start(KITCHEN)
     for command in (

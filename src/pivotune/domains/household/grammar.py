@@ -84,8 +84,8 @@ def read_grammar(text: str, where: str) -> tuple[Grammar, str]:
 
 
 def shown(text: str) -> str:
-    r"""What the reference engine shows of a literal: double quotes vanish, `;|<>[]{}#` end it."""
-    return re.split(r"[;|<>\[\]{}#]", text.replace('"', "").replace("\\n", "\n"))[0]
+    """What the reference engine shows of a literal: double quotes vanish, `;|<>[]{}#` end it."""
+    return re.split(r"[;|<>\[\]{}#]", text.replace('"', ""))[0]
 
 
 def references(text: str) -> list[str]:

@@ -165,7 +165,7 @@ class World:
         self.knives = self._thing_mask(lambda t: t.type in _KNIVES)
         index = {t.id: i for i, t in enumerate(self.things)}
         self.nested: tuple[int, ...] = tuple(
-            sum(1 << index[inner] for inner in set(t.contains)) for t in self.things
+            sum(1 << index[inner] for inner in {*t.contains} - {t.id}) for t in self.things
         )
         fits = {place: frozenset(kinds) for place, kinds in self.game.fits.items()}
         self.fits = tuple(self._places_for(t.type, fits) for t in self.things)

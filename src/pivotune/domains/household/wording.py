@@ -172,7 +172,7 @@ def _say(pieces: list[Piece], state: State, bound: Bound) -> str:
 def _text(wording: Wording, text: str, kinds: dict[str, str]) -> list[Piece]:
     """Compile a rule's text. White space at its start is not shown; a stray sign ends it."""
     pieces: list[Piece] = []
-    text = text.lstrip().replace("\\n", "\n")
+    text = text.lstrip()
     position = 0
     while position < len(text):
         sign = text[position]
