@@ -404,3 +404,28 @@ def test_paths_of_recoveries_begin_with_their_context():
     for tree in pivot_opd(w_rec=1.0, recovery_turns=1).shape(groups(), 0).more[:2]:
         ids = path_ids(tree, 1)
         assert ids[: len(tree.segments[0].ids)].tolist() == tree.segments[0].ids.tolist()
+
+
+def test_prevention_by_cross_entropy_trains_what_the_hinted_student_says_instead():
+    objective = pivot_opd(w_prev=0.5, prevention_loss="cross_entropy")
+    shaped = objective.shape(groups(), 0)
+    marks = [
+        contexts(row.episode)[turn]
+        for row in all_rows(groups())
+        for turn in marks_by_hand(row.episode)
+    ]
+    said = len(shaped.more) + shaped.metrics.get("correction: no action committed", 0)
+    assert said == shaped.metrics["marks"] == len(marks)
+    assert len(shaped.more) == shaped.metrics["corrections"] > 0
+    chat = untrained().chat
+    plain = {tuple(chat.render(state, ())) for state in marks}
+    for tree in shaped.more:
+        prompt, branch = tree.segments
+        assert tuple(prompt.ids.tolist()) in plain
+        assert set(branch.signal.ce_weights.tolist()) == {0.5}
+        assert not branch.signal.pg_weights.any()
+    # Nothing is taken from the recorded responses: live rows are GRPO's, dead ones left out.
+    plain_rows = pivot_opd().shape(groups(), 0).rows
+    assert same_trees(row_trees(shaped.rows, "episode"), row_trees(plain_rows, "episode"))
+    assert set(shaped.phases) == {"detect", "distil"}
+    assert shaped.phases["distil"].rollout_turns == len(marks)

@@ -13,7 +13,7 @@ from pivotune.domains.skills.hints import ACTION_HINT
 from pivotune.models.parse import format_action
 from pivotune.models.scripted import ScriptedSampler
 from pivotune.turns.mistakes import OracleTeacher, standings
-from pivotune.turns.recovery import RecoveryConfig, sample_recoveries
+from pivotune.turns.recovery import RecoveryConfig, sample_corrections, sample_recoveries
 from pivotune.turns.rollout import EpisodeLimits, Play, contexts, run_episodes
 
 TASK = generated_task(3, "train", TINY_GAMES)
@@ -108,3 +108,25 @@ def test_one_place_to_stand_for_every_action():
     for state, each in zip(contexts(episode), found, strict=False):
         assert each.history == state
         assert each.environment.oracle() == standing("act", state).oracle()
+
+
+def test_a_correction_is_said_at_the_mistake_itself():
+    def make(task):
+        return HouseholdEnvironment()
+
+    student = careless("act")
+    limits = EpisodeLimits(max_tokens=64)
+    (episode,) = run_episodes(student, [Play(TASK)], make, temperature=1.0, seed=0, limits=limits)
+    (finding,) = OracleTeacher(make).detect([episode], limit=5, seed=0).findings
+    (mark,) = finding.marks
+    settings = RecoveryConfig(2, 64, 1.0, 64, ACTION_HINT)
+    found = sample_corrections(student, [("e", episode, mark)], settings, seed=0)
+    (correction,) = found.items
+    assert correction.history == contexts(episode)[mark.turn]
+    assert correction.gold == mark.gold
+    said = correction.completion.message
+    environment = standing("act", correction.history)
+    assert environment.read(said) == environment.read(mark.gold)
+    assert environment.read(said) != environment.read(episode.turns[mark.turn].completion.message)
+    assert found.ended == {}
+    assert found.cost.rollout_turns == 1

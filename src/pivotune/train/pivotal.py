@@ -18,7 +18,7 @@ from pivotune.turns.recovery import Recovery
 Place = tuple[str, int, int]
 """Task id, number of the episode in its group, turn."""
 
-RecoveryLoss = Literal["surrogate", "cross_entropy"]
+DistilLoss = Literal["surrogate", "cross_entropy"]
 
 
 class Clock:
@@ -62,7 +62,7 @@ def recovery_tree(
     *,
     weight: float,
     delta: float,
-    loss: RecoveryLoss,
+    loss: DistilLoss,
 ) -> TokenTree:
     """A hinted response behind its un-hinted context; (T,) `unhinted` are its log-probs there."""
     said = msgspec.structs.replace(

@@ -1,5 +1,7 @@
 """Recoveries: what the hinted student says just after a pivotal mistake, up to K turns.
 
+Corrections: what it says at the mistake itself, in its place.
+
     c(t+1)  --teacher: one action--> hint --sample--> y_1 --executed--> c'  --hint--> y_2 …
 
 The first context is the recorded one, so K = 1 needs no environment; for more, the action is
@@ -10,6 +12,7 @@ gives its hint away, or the game is over; each reason is counted.
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,7 +31,7 @@ from pivotune.core.types import (
     Turn,
 )
 from pivotune.turns.hints import leaks, with_action_hint
-from pivotune.turns.mistakes import Standing, Teacher
+from pivotune.turns.mistakes import Mark, Standing, Teacher
 from pivotune.turns.rollout import MakeEnvironment, contexts
 
 
@@ -153,6 +156,34 @@ def _goes_on(chain: _Chain, said: Completion, ended: Counter[str]) -> bool:
     return going
 
 
+def sample_corrections(
+    sampler: Sampler,
+    marked: Sequence[tuple[str, Episode, Mark]],
+    config: RecoveryConfig,
+    seed: int,
+) -> Recovered:
+    """What the hinted student says at the pivotal turns themselves, in place of its mistakes.
+
+    `turns` and `limit` of the settings are not used: there is one for each mark at most.
+    """
+    ended: Counter[str] = Counter()
+    asked = [
+        _Asked(f"{name} correction", contexts(episode)[mark.turn], episode.tools, mark.gold)
+        for name, episode, mark in marked
+    ]
+    said, cost = _say_hinted(sampler, asked, config, seed, ended)
+    return Recovered(tuple(each for each in said if each is not None), dict(+ended), cost)
+
+
+class _Asked(NamedTuple):
+    """What the student is asked, and the action that the hint names."""
+
+    name: str
+    history: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    gold: Message
+
+
 def _play_round(
     sampler: Sampler,
     teacher: Teacher,
@@ -164,39 +195,57 @@ def _play_round(
     """One hinted response for every chain that gets one."""
     suggested = teacher.suggest([chain.standing() for chain in chains], seed=seed)
     ended.update(suggested.problems)
-    told: list[tuple[_Chain, Message, SampleRequest]] = []
-    for chain, gold in zip(chains, suggested.actions, strict=True):
-        if gold is None:
-            continue
+    told = [
+        (chain, _Asked(f"{chain.name} recovery", chain.history, chain.tools, gold))
+        for chain, gold in zip(chains, suggested.actions, strict=True)
+        if gold is not None
+    ]
+    said, cost = _say_hinted(sampler, [asked for _, asked in told], config, seed, ended)
+    kept = [
+        (chain, recovery)
+        for (chain, _), recovery in zip(told, said, strict=True)
+        if recovery is not None
+    ]
+    return kept, suggested.cost + cost
+
+
+def _say_hinted(
+    sampler: Sampler,
+    asked: Sequence[_Asked],
+    config: RecoveryConfig,
+    seed: int,
+    ended: Counter[str],
+) -> tuple[list[Recovery | None], Cost]:
+    """One hinted response each; None where it does not fit, commits to nothing or gives away."""
+    requests: dict[int, SampleRequest] = {}
+    for number, each in enumerate(asked):
         request = SampleRequest(
-            messages=with_action_hint(chain.history, gold, config.template),
-            tools=chain.tools,
+            messages=with_action_hint(each.history, each.gold, config.template),
+            tools=each.tools,
             n=1,
             temperature=config.temperature,
-            seed=derive_seed(seed, chain.name),
+            seed=derive_seed(seed, each.name),
             max_tokens=config.max_tokens,
-            expects_call=True if chain.tools else None,
+            expects_call=True if each.tools else None,
         )
         length = sampler.count(request.messages, request.tools)
         if length + config.max_tokens > sampler.context_limit:
             ended["too long with its hint"] += 1
         else:
-            told.append((chain, gold, request))
-    said = [completion for (completion,) in sampler.sample([request for *_, request in told])]
-    kept = []
-    for (chain, gold, _), completion in zip(told, said, strict=True):
+            requests[number] = request
+    said = [completion for (completion,) in sampler.sample(list(requests.values()))]
+    kept: list[Recovery | None] = [None] * len(asked)
+    for number, completion in zip(requests, said, strict=True):
+        name, history, tools, gold = asked[number]
         if completion.outcome is not ParseOutcome.OK or completion.finish != "stop":
             ended["no action committed"] += 1
         elif leaks(completion, gold, config.template):
             ended["the hint is given away"] += 1
         else:
-            recovery = Recovery(
-                f"{chain.name} recovery", chain.history, chain.tools, gold, completion
-            )
-            kept.append((chain, recovery))
+            kept[number] = Recovery(name, history, tools, gold, completion)
     cost = Cost(
         rollout_turns=len(said),
         prompt_tokens=sum(len(each.prompt_ids) for each in said),
         sampled_tokens=sum(len(each.token_ids) for each in said),
     )
-    return kept, suggested.cost + cost
+    return kept, cost

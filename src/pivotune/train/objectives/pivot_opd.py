@@ -13,6 +13,11 @@ teacher. `recovery_loss = "cross_entropy"` is the exact forward KL (up to the te
 entropy), estimated on the teacher's own samples. A term whose weight is 0 is not built at all:
 with all three at 0 no teacher is asked, and the step is GRPO's bit for bit.
 
+The preventive surrogate is the reverse KL's gradient over all that the policy would say at that
+turn; on what it did say there, chosen because it is a mistake, A_d is hardly ever above 0: it
+takes probability from the mistake and gives it to nothing in particular. `prevention_loss =
+"cross_entropy"` (ours) trains the hinted response in its place.
+
 A group whose rewards are all equal trains the responses that have a term, and nothing else.
 Hinted contexts exist on the teacher's side only; what is trained is searched for their passages.
 The variant "external" (published for SWE) needs no detection: the teacher's own log-probs on
@@ -43,8 +48,8 @@ from pivotune.train.gaps import Spoken, score_actions, token_gaps
 from pivotune.train.objective import Collected, Materials, required
 from pivotune.train.pivotal import (
     Clock,
+    DistilLoss,
     Place,
-    RecoveryLoss,
     assert_no_hint,
     finding_metrics,
     first_failed,
@@ -63,7 +68,12 @@ from pivotune.turns.hints import (
     with_lesson,
 )
 from pivotune.turns.mistakes import Finding, OracleTeacher, agreement, scattered
-from pivotune.turns.recovery import RecoveryConfig, sample_recoveries
+from pivotune.turns.recovery import (
+    Recovered,
+    RecoveryConfig,
+    sample_corrections,
+    sample_recoveries,
+)
 from pivotune.turns.rollout import contexts
 
 
@@ -80,6 +90,8 @@ class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     """"random": as many turns an episode as were detected, drawn at random (the ablation)."""
     w_prev: float = 0.001
     """Weight of the preventive term."""
+    prevention_loss: DistilLoss = "surrogate"
+    """"cross_entropy" (ours): the likelihood of what the hinted self-teacher says instead."""
     w_traj: float = 0.001
     """Weight of the lesson term."""
     w_rec: float = 1.0
@@ -88,7 +100,7 @@ class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     """K: hinted turns after each pivotal one."""
     recovery_limit: int = 64
     """Recoveries of a step at most."""
-    recovery_loss: RecoveryLoss = "surrogate"
+    recovery_loss: DistilLoss = "surrogate"
     """What recovery sequences are trained with."""
     delta: float = 5.0
     """Clip of the recovery's advantage."""
@@ -157,9 +169,14 @@ class PivotOpd(EpisodeObjective):
             "hinted_too_long": float(too_long),
             **{f"teacher: {reason}": float(n) for reason, n in detected.problems.items()},
         }
+        if self.config.w_prev and self.config.prevention_loss == "cross_entropy":
+            more, counts, used = self._correct(found, seed)
+            phases["distil"] += clock.stop(used)
+            metrics |= counts
         if self._recovers:
-            more, counts, used = self._recover(found, seed)
+            recovered, counts, used = self._recover(found, seed)
             phases["recover"] = clock.stop(used)
+            more += recovered
             metrics |= counts
         return Shaped(with_terms(groups, terms), more, metrics, Cost(), phases)
 
@@ -211,7 +228,7 @@ class PivotOpd(EpisodeObjective):
         """(turn, weight, context, hinted context) of an episode's preventive and lesson terms."""
         config, states = self.config, contexts(episode)
         pairs = []
-        if config.w_prev:
+        if config.w_prev and config.prevention_loss == "surrogate":
             for mark in finding.marks:
                 state = states[mark.turn]
                 hinted = with_action_hint(state, mark.gold, config.hint)
@@ -222,50 +239,70 @@ class PivotOpd(EpisodeObjective):
                 pairs.append((turn, config.w_traj, state, hinted))
         return pairs
 
+    def _correct(
+        self, found: Sequence[tuple[Row, Finding]], seed: int
+    ) -> tuple[list[TokenTree], dict[str, float], Cost]:
+        """Trees of what the hinted student says at the pivotal turns themselves."""
+        marked = [
+            (f"{row.name} turn {mark.turn}", row.episode, mark)
+            for row, finding in found
+            for mark in finding.marks
+        ]
+        corrected = sample_corrections(
+            self._student, marked, self._hinting(), derive_seed(seed, "correction")
+        )
+        config = self.config
+        trees, used = self._taught(corrected, config.w_prev, config.prevention_loss)
+        metrics = {"corrections": float(len(trees))}
+        metrics |= {f"correction: {reason}": float(n) for reason, n in corrected.ended.items()}
+        return trees, metrics, corrected.cost + used
+
     def _recover(
         self, found: Sequence[tuple[Row, Finding]], seed: int
     ) -> tuple[list[TokenTree], dict[str, float], Cost]:
-        """Trees of the hinted responses at their un-hinted contexts."""
-        config = self.config
-        recovered = sample_recoveries(
-            self._student,
-            self._teacher,
-            self._make,
-            [
-                (f"{row.name} turn {mark.turn}", row.episode, mark.turn)
-                for row, finding in found
-                for mark in finding.marks
-            ],
-            RecoveryConfig(
-                config.recovery_turns,
-                config.recovery_limit,
-                config.temperature,
-                config.max_tokens,
-                config.hint,
-            ),
-            seed,
-        )
-        spoken = [Spoken(each.history, each.tools, each.completion) for each in recovered.items]
-        scores, cost = score_actions(self._student, spoken, config.temperature)
-        pairs = [
-            (each, np.asarray(score.logprobs, np.float32))
-            for each, score in zip(recovered.items, scores, strict=True)
-            if score is not None
+        """Trees of the hinted responses just behind the pivotal turns."""
+        mistakes = [
+            (f"{row.name} turn {mark.turn}", row.episode, mark.turn)
+            for row, finding in found
+            for mark in finding.marks
         ]
+        recovered = sample_recoveries(
+            self._student, self._teacher, self._make, mistakes, self._hinting(), seed
+        )
+        trees, used = self._taught(recovered, self.config.w_rec, self.config.recovery_loss)
+        metrics = {"recoveries": float(len(trees))}
+        metrics |= {f"recovery: {reason}": float(n) for reason, n in recovered.ended.items()}
+        return trees, metrics, recovered.cost + used
+
+    def _hinting(self) -> RecoveryConfig:
+        config = self.config
+        return RecoveryConfig(
+            config.recovery_turns,
+            config.recovery_limit,
+            config.temperature,
+            config.max_tokens,
+            config.hint,
+        )
+
+    def _taught(
+        self, recovered: Recovered, weight: float, loss: DistilLoss
+    ) -> tuple[list[TokenTree], Cost]:
+        """Trees of hinted responses at their un-hinted contexts, where those fit."""
+        spoken = [Spoken(each.history, each.tools, each.completion) for each in recovered.items]
+        scores, cost = score_actions(self._student, spoken, self.config.temperature)
         trees = [
             recovery_tree(
                 self._chat,
                 each,
-                unhinted,
-                weight=config.w_rec,
-                delta=config.delta,
-                loss=config.recovery_loss,
+                np.asarray(score.logprobs, np.float32),
+                weight=weight,
+                delta=self.config.delta,
+                loss=loss,
             )
-            for each, unhinted in pairs
+            for each, score in zip(recovered.items, scores, strict=True)
+            if score is not None
         ]
-        metrics = {"recoveries": float(len(trees))}
-        metrics |= {f"recovery: {reason}": float(n) for reason, n in recovered.ended.items()}
-        return trees, metrics, recovered.cost + cost
+        return trees, cost
 
     def _shape_external(self, groups: Sequence[EpisodeGroup]) -> Shaped:
         clock = Clock()
