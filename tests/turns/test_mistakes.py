@@ -78,6 +78,27 @@ def test_the_oracle_marks_the_turn_after_which_more_steps_are_needed():
     assert found.cost == Cost(environment_steps=len(good.turns) + 5)
 
 
+def test_waste_is_what_changes_nothing_and_is_marked_on_demand():
+    """A look at turn 1, a command that is refused at turn 3, the best action otherwise."""
+
+    def idle(environment, turn):
+        if turn == 1:
+            return environment.spell("look")
+        return environment.spell("go to nowhere 1") if turn == 3 else best(environment, turn)
+
+    episode = play(household_task(), idle, 30)
+    (plain,) = OracleTeacher(MAKE).detect([episode], limit=5, seed=0).findings
+    (found,) = OracleTeacher(MAKE, waste=True).detect([episode], limit=5, seed=0).findings
+    assert (episode.reward, plain) == (1.0, Finding())
+    assert [mark.turn for mark in found.marks] == [1, 3]
+    for mark in found.marks:
+        assert mark.gold == episode.turns[mark.turn + 1].completion.message
+    harmed = play(household_task(), goto_elsewhere, 5)
+    assert OracleTeacher(MAKE, waste=True).detect([harmed], limit=5, seed=0) == OracleTeacher(
+        MAKE
+    ).detect([harmed], limit=5, seed=0)
+
+
 def test_a_replay_that_differs_gives_no_marks_and_is_counted():
     bad = play(household_task(), goto_elsewhere, 5)
     other = generated_task(4, "train", TINY_GAMES)

@@ -15,6 +15,8 @@ class TeacherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: Literal["oracle", "model", "self"] = "oracle"
     """The domain's oracle (an upper bound), the method's `teacher_model`, or the student."""
+    waste: bool = False
+    """The oracle also marks turns that change nothing (ours)."""
     question: str = "judging"
     """Form of a model's question: "json", or "judging" for the embedded base."""
     temperature: float = 0.0
@@ -27,7 +29,7 @@ def open_teacher(materials: Materials, config: TeacherConfig, method: str) -> Te
     """Raises `RecipeError` for what is missing."""
     make = required(materials.make_environment, "environments", method)
     if config.kind == "oracle":
-        return OracleTeacher(make)
+        return OracleTeacher(make, waste=config.waste)
     if config.question not in QUESTIONS:
         raise RecipeError(
             f"{method}: unknown form of question",

@@ -110,12 +110,17 @@ def standings(episode: Episode, make: MakeEnvironment) -> list[Standing | None]:
 
 
 class OracleTeacher:
-    """Marks by optimal remaining steps. It gives no lesson: its knowledge is not the player's."""
+    """Marks by optimal remaining steps. It gives no lesson: its knowledge is not the player's.
+
+    `waste`: turns that changed nothing are marked too (ours). They harm nothing, so they are not
+    pivotal, but an episode has an end.
+    """
 
     name = "oracle"
 
-    def __init__(self, make_environment: MakeEnvironment) -> None:
+    def __init__(self, make_environment: MakeEnvironment, *, waste: bool = False) -> None:
         self._make = make_environment
+        self._waste = waste
 
     def detect(self, episodes: Sequence[Episode], *, limit: int, seed: int) -> Detected:
         findings, steps = [], 0
@@ -123,7 +128,7 @@ class OracleTeacher:
         for episode in episodes:
             steps += len(episode.turns)
             try:
-                marks = oracle_marks(episode, self._make)
+                marks = oracle_marks(episode, self._make, waste=self._waste)
             except ReplayDiffersError:
                 marks = []
                 problems["the replay differs"] += 1
@@ -142,16 +147,20 @@ class OracleTeacher:
         return Suggested(tuple(actions), problems, Cost())
 
 
-def oracle_marks(episode: Episode, make: MakeEnvironment) -> list[Mark]:
-    """Every turn after which more steps are needed than before, or none will do any more."""
+def oracle_marks(episode: Episode, make: MakeEnvironment, *, waste: bool = False) -> list[Mark]:
+    """Every turn after which more steps are needed than before, or none will do any more.
+
+    With `waste` also every turn after which the oracle sees what it saw before.
+    """
     marks: list[Mark] = []
     before = None
     for turn, environment in enumerate(replayed(episode, make), -1):
         view = environment.oracle()
         if view is None:
             raise _no_oracle(episode.task)
-        if before is not None and before.action is not None and _farther(before, view):
-            marks.append(Mark(turn, before.action))
+        if before is not None and before.action is not None:
+            wrong = _farther(before, view) or (waste and view == before)
+            marks += [Mark(turn, before.action)] if wrong else []
         before = view
     return marks
 
