@@ -164,6 +164,50 @@ def test_an_endpoint_that_stays_down_is_named_and_the_run_goes_on_later():
             sampler.sample([request()])
 
 
+def test_an_answer_of_another_form_is_asked_for_again_and_a_lasting_one_is_shown():
+    inner, refused = completions(), []
+
+    def odd(asked):
+        """An error with status 200, once."""
+        if asked.number < 2 or refused:
+            return inner.script(asked)
+        refused.append(asked)
+        return {"error": {"message": "upstream timed out"}}
+
+    with Loopback(odd) as server:
+        (rows,) = open_sampler(server).sample([request()])
+    assert (len(rows), len(refused)) == (3, 1)
+
+    def broken(asked):
+        return inner.script(asked) if asked.number < 2 else {"choices": [None], "why": "tired"}
+
+    with Loopback(broken) as server:
+        sampler = open_sampler(server)
+        with pytest.raises(SamplerError, match=r"0 of 3(.|\n)*tired(.|\n)*finished work is kept"):
+            sampler.sample([request()])
+
+
+@pytest.mark.parametrize("data", [7, True, "x", [None], [{"id": 3}], {"id": "tiny"}])
+def test_a_list_of_models_of_another_form(data):
+    inner = completions()
+
+    def answer(asked):
+        return {"data": data} if asked.path == "/v1/models" else inner.script(asked)
+
+    with Loopback(answer) as server:
+        assert open_sampler(server, model="tiny").model == "tiny"
+        with pytest.raises(ModelError, match="0 models are served"):
+            open_sampler(server)
+
+
+@pytest.mark.parametrize("value", [-(10**400), -1e300, 0.5, "x", None, True])
+def test_log_probabilities_that_are_none(value):
+    entries = [{"token": "token_id:5", "logprob": value}]
+    with chats({"content": "ok"}, logprobs={"content": entries}) as server:
+        (rows,) = open_sampler(server, None).sample([request(n=1)])
+    assert (rows[0].token_ids, rows[0].logprobs) == ((5,), ())
+
+
 def test_a_prompt_over_the_context_is_refused_by_the_turns_name():
     with completions() as server:
         sampler = open_sampler(server, context_limit=40)
@@ -214,6 +258,21 @@ def test_ids_among_the_logprobs_are_taken():
     with chats({"content": "ok"}, logprobs={"content": entries}) as server:
         (rows,) = open_sampler(server, None).sample([request(n=1)])
     assert (rows[0].token_ids, rows[0].logprobs) == ((5, 9), (-0.25, -1.0))
+
+
+@pytest.mark.parametrize("wrong", [10**400, -1, True, "5"])
+def test_token_ids_that_are_none(wrong):
+    inner = completions()
+
+    def answer(asked):
+        said = inner.script(asked)
+        for choice in said.get("choices", []):
+            choice["token_ids"] = [wrong]
+        return said
+
+    with Loopback(answer) as server:
+        (rows,) = open_sampler(server).sample([request(n=1)])
+    assert (rows[0].token_ids, rows[0].text) == ((), CALL)
 
 
 def test_the_model_is_chosen_or_asked_for():

@@ -159,8 +159,10 @@ class Endpoint:
 def _check_url(url: str, what: str) -> None:
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
+        named = (parts.hostname or "").encode("idna")  # ValueError: no name that is looked up
+        good = parts.scheme in ("http", "https") and bool(named) and parts.port != 0
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
         good = False
     if not good:
         expected = "the endpoint's address, such as http://localhost:8000/v1"

@@ -47,6 +47,7 @@ BYTES_PER_TOKEN = 3
 """Where no tokenizer is at hand a prompt is taken to have this few bytes a token: cautious."""
 
 LOGPROB_TEMPERATURES = (0.0, 1.0)
+_LEAST = -1e6  # no sampled token has a smaller log-probability; servers write -9999 for "none"
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,10 +190,14 @@ class ServerSampler:
             ]
             if not waiting:
                 return [tuple(each) for each in found]
+        place = waiting[0].place
+        short = f"{len(found[place])} of {requests[place].n}; the last answer: {answers[-1]}"
         raise SamplerError(
             "the endpoint answers with fewer actions than it is asked for",
             where=self.config.url,
-            got=f"{len(found[waiting[0].place])} of {requests[waiting[0].place].n}",
+            got=short[:300],
+            expected="OpenAI's form of answer, with a list of choices",
+            fix="run the same command again when that has passed: finished work is kept",
         )
 
     def _post_all(self, bodies: Sequence[JsonObject]) -> list[Any]:
@@ -305,6 +310,8 @@ class ServerSampler:
                 if error.status not in (400, 422) or way is _WAYS[-1]:
                     raise _failed(self.config.url, error) from error
                 continue
+            if not choices and way is not _WAYS[-1]:
+                continue
             first = choices[0] if choices else None
             given = bool(first and _logprobs(first))
             many = way.many and len(choices) > 1
@@ -364,7 +371,8 @@ def _find_model(endpoint: Endpoint, wanted: str) -> JsonObject:
             return {"id": wanted}
         raise _failed(endpoint.config.url, error) from error
     cards = said.get("data") if isinstance(said, dict) else None
-    known = [card for card in cards or () if isinstance(card, dict) and card.get("id")]
+    listed = cards if isinstance(cards, list) else []
+    known = [card for card in listed if isinstance(card, dict) and _is_name(card.get("id"))]
     fitting = [card for card in known if not wanted or card["id"] == wanted]
     if len(fitting) == 1 or (wanted and fitting):
         return fitting[0]
@@ -378,6 +386,10 @@ def _find_model(endpoint: Endpoint, wanted: str) -> JsonObject:
         expected=f"one of {names}" if names else "a model that is served",
         fix="set server.model",
     )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def _failed(url: str, error: EndpointError) -> SamplerError:
@@ -406,11 +418,10 @@ def _number(values: Any, key: str) -> int:
 
 
 def _choices(answer: Any) -> list[JsonObject]:
+    """In order; none in an answer of another form, such as an error with status 200."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):
-        raise SamplerError(
-            "an answer without choices", got=str(answer)[:200], expected="OpenAI's form of answer"
-        )
+        return []
     return sorted(choices, key=lambda choice: _number(choice, "index"))
 
 
@@ -430,14 +441,14 @@ def _token_entries(choice: JsonObject) -> list[JsonObject]:
 
 def _logprobs(choice: JsonObject) -> tuple[float, ...]:
     values = [entry.get("logprob") for entry in _token_entries(choice)]
-    numbers = [float(v) for v in values if isinstance(v, (int, float)) and v <= 1e-3]
+    numbers = [float(v) for v in values if isinstance(v, (int, float)) and _LEAST <= v <= 1e-3]
     return tuple(min(number, 0.0) for number in numbers) if len(numbers) == len(values) else ()
 
 
 def _ids(choice: JsonObject) -> tuple[int, ...]:
     """The sampled token ids, wherever the endpoint puts them."""
     ids = choice.get("token_ids")
-    if isinstance(ids, list) and all(isinstance(each, int) for each in ids):
+    if isinstance(ids, list) and all(map(_is_id, ids)):
         return tuple(ids)
     found = []
     for entry in _token_entries(choice):
@@ -445,15 +456,19 @@ def _ids(choice: JsonObject) -> tuple[int, ...]:
         number = entry.get("id")
         if name.startswith("token_id:") and name[9:].isdecimal():
             number = int(name[9:])
-        if not isinstance(number, int):
+        if not _is_id(number):
             return ()
         found.append(number)
     return tuple(found)
 
 
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 31
+
+
 def _prompt_ids(choice: JsonObject, answer: JsonObject) -> tuple[int, ...]:
     ids = choice.get("prompt_token_ids") or answer.get("prompt_token_ids")
-    return tuple(ids) if isinstance(ids, list) else ()
+    return tuple(ids) if isinstance(ids, list) and all(map(_is_id, ids)) else ()
 
 
 def _text(choice: JsonObject) -> str:

@@ -138,7 +138,8 @@ class Comparator:
         if type(value) is not str or not types:
             return value
         if types <= {"number", "integer"} and _NUMBER.fullmatch(value):
-            return _read_number(value)
+            number = _read_number(value)
+            return value if number is None else number
         if types <= {"object", "array"}:
             parsed = _read_container(value)
             return value if parsed is None else parsed
@@ -330,16 +331,24 @@ def same_number(expected: float, actual: float) -> bool:
     """Integers exactly, whatever their size or spelling; else to a relative 1e-9."""
     if type(expected) is int and type(actual) is int:
         return expected == actual
-    if not (math.isfinite(expected) and math.isfinite(actual)):
+    try:
+        one, other = float(expected), float(actual)
+    except OverflowError:  # an integer beyond every float is no float
         return False
-    if float(expected).is_integer() and float(actual).is_integer():
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return False
+    if one.is_integer() and other.is_integer():
         return int(expected) == int(actual)
-    return math.isclose(expected, actual, rel_tol=_RELATIVE, abs_tol=0.0)
+    return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=0.0)
 
 
-def _read_number(text: str) -> int | float:
+def _read_number(text: str) -> int | float | None:
+    """None for more digits than Python converts."""
     stripped = text.strip()
-    return float(stripped) if set(stripped) & set(".eE") else int(stripped)
+    try:
+        return float(stripped) if set(stripped) & set(".eE") else int(stripped)
+    except ValueError:
+        return None
 
 
 def _read_container(text: str) -> Any:

@@ -100,7 +100,7 @@ def read_value(body: Any) -> float | None:
         value = first["score"] if "score" in first else first["data"]
         while isinstance(value, list):
             value = value[-1]
-    except (KeyError, IndexError, TypeError):
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if known else None
+    except (KeyError, IndexError, TypeError, OverflowError):
         return None
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known else None
