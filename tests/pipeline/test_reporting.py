@@ -193,8 +193,10 @@ def test_page_and_summary_say_the_same(tmp_path):
     page = (run.folder.path / "report.html").read_text()
     said = " ".join(page.split())  # spaces that do not break count as spaces
     for text in (
-        "pivotrl solves 75.0 % of household:unseen, the base 25.0 %: +50.0 points",
-        f"{len(chosen_of(10))} of 98 profiled turns are pivots",
+        "pivotrl (practises single turns, the pivots) solves 75.0 % of household:unseen, the base "
+        "25.0 %: +50.0 percentage points",
+        "any action that brings the task nearer to its end (verifier progress)",
+        f"{len(chosen_of(10))} of 98 turns are pivots",
         "2 turns were left out under progress",
         "the trajectory failed: 3",
         "weights policy-hash",

@@ -72,8 +72,8 @@ def test_where_the_policy_is_undecided_is_said_for_kinds_with_enough_turns() -> 
 
     points = [*turns("take", 15, 20), *turns("go", 10, 40), *turns("rare", 1, 1)]
     assert say_where(count_turns(points)) == (
-        "By what the expert does there, it is undecided most often at take (75\N{NO-BREAK SPACE}% "
-        "of 20 such turns), least often at go (25\N{NO-BREAK SPACE}% of 40 such turns)."
+        "It is undecided most often where the expert's action is “take” (75\N{NO-BREAK SPACE}% of "
+        "20 turns), least often where it is “go” (25\N{NO-BREAK SPACE}% of 40 turns)."
     )
     assert say_where(count_turns(turns("take", 15, 20))) == ""
     assert say_where(count_turns([*turns("a", 5, 20), *turns("b", 10, 40)])) == ""

@@ -221,6 +221,7 @@ def _curves(run: Run, name: str) -> MethodCurves:
             key: Series(tuple(steps), tuple(values)) for key, (steps, values) in series.items()
         },
         best_step=read_training(run, name).best_step,
+        verifier=run.recipe.verifier_of(run.recipe.methods[name]),
     )
 
 

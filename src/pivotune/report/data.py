@@ -108,12 +108,16 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class MethodCurves(msgspec.Struct, frozen=True):
-    """What one method logged while it trained, by the measure's name in the log."""
+    """What one method logged while it trained, by the measure's name in the log.
+
+    `verifier` judges single actions where the method samples any.
+    """
 
     method: str
     objective: str
     series: dict[str, Series]
     best_step: int | None = None
+    verifier: str = ""
 
 
 class StageCost(msgspec.Struct, frozen=True):

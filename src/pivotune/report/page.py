@@ -1,39 +1,27 @@
 """The report as one HTML file: no script, nothing loaded, every foreign character escaped."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pivotune.core.scores import TaxFindings
-from pivotune.core.types import Cost
 from pivotune.report import plots, tables
-from pivotune.report.data import PolicyScore, ReportData
+from pivotune.report.data import ReportData
+from pivotune.report.lead import introduction, lead, tiles
+from pivotune.report.names import say_verifier, who_is_who
 from pivotune.report.plots import Plot
 from pivotune.report.recovery import recovery_section
 from pivotune.report.render import render
-from pivotune.report.shown import show_turn
+from pivotune.report.shown import ShownTurn, show_turn
 from pivotune.report.tables import Table
-from pivotune.report.tax.section import main_comparison, tax_section
-from pivotune.report.tax.sentences import say_tax
-from pivotune.report.text import MINUS, duration, interval, number, percent, points, show, show_line
+from pivotune.report.tax.section import tax_section
+from pivotune.report.text import duration, interval, number, percent, points, show, show_line
 from pivotune.report.turns import (
     FEW,
     TurnFigures,
     advise,
     count_turns,
-    say_no_pivots,
     say_where,
 )
-
-
-class Tile(msgspec.Struct, frozen=True):
-    """One figure of the headline."""
-
-    name: str
-    value: str
-    detail: str
-    tone: str = ""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -48,12 +36,15 @@ class Step(msgspec.Struct, frozen=True):
 def build_page(data: ReportData) -> str:
     """The whole page; equal data give equal bytes."""
     figures = count_turns(data.turns) if data.turns else None
+    details = [show_turn(each) for each in data.details]
     return render(
         "page.html",
         title=show_line(data.title),
         traces=show_line(data.traces, 200),
-        headline=headline(data, figures),
-        tiles=list(_tiles(data, figures)),
+        introduction=introduction(data, figures),
+        lead=lead(data, figures),
+        tiles=list(tiles(data, figures)),
+        names=who_is_who(data.curves),
         scores=_score_tables(data),
         untrained=_untrained(data),
         trade=_trade(data),
@@ -66,10 +57,12 @@ def build_page(data: ReportData) -> str:
         outcomes=tables.outcome_table(data.outcomes) if data.outcomes else None,
         advice=advise(figures, data.outcomes) if figures else [],
         selections=tables.selection_table(data.pivot_sets) if data.pivot_sets else None,
+        tried=_tried(data),
         where=say_where(figures) if figures else "",
         curse=_curse(data),
         pivots=tables.pivot_table(data.turns) if figures and figures.selected else None,
-        details=[show_turn(each) for each in data.details],
+        details=details,
+        opened=_opened(details),
         curves=list(_curve_plots(data)),
         flow=list(_flow(data, figures)),
         costs=tables.cost_table(data.costs, data.prices) if data.costs else None,
@@ -79,115 +72,6 @@ def build_page(data: ReportData) -> str:
         facts=[(show_line(each.name), show(each.value)) for each in data.facts],
         recipe=show(data.recipe, 20_000),
     )
-
-
-# Headline
-
-
-def headline(data: ReportData, figures: TurnFigures | None) -> list[str]:
-    """What the run found, in sentences with figures; `figures` counts the profiled turns."""
-    sentences = []
-    if (main := _main_score(data, "in_domain")) and main.change and data.in_domain:
-        base = data.in_domain.scores[0]
-        sentences.append(
-            f"{show_line(main.policy)} solves {percent(main.success.value)} of "
-            f"{show_line(data.in_domain.name)}, the base {percent(base.success.value)}: "
-            f"{points(main.change.value)} points "
-            f"(95 % interval {interval(main.change, change=True) or 'undefined'})."
-        )
-    if (other := _main_score(data, "out_of_domain")) and other.change and data.out_of_domain:
-        sentences.append(
-            f"On {show_line(data.out_of_domain.name)}, which it was not trained for, it changed "
-            f"by {points(other.change.value)} points "
-            f"({interval(other.change, change=True) or 'undefined'})"
-            f"{_worst_group(data.out_of_domain.scores[0], other)}."
-        )
-    if data.tax and data.tax.comparisons:
-        found = main_comparison(data.tax, data.main)
-        sentences.append(f"On tasks that were tried many times: {say_tax(found)}")
-    if figures and figures.selected:
-        sentences.append(
-            f"{figures.selected:,} of {figures.turns:,} profiled turns are pivots: the policy is "
-            f"undecided there, and training can change the outcome. {say_where(figures)}".rstrip()
-        )
-    elif figures:
-        sentences += say_no_pivots(figures, data.outcomes)
-    if data.costs:
-        total = _total(data)
-        sentences.append(
-            f"The whole run took {duration(total.seconds)} and {total.rollout_turns:,} rollout "
-            "turns, profiling and evaluation included."
-        )
-    return sentences
-
-
-def _worst_group(base: PolicyScore, post: PolicyScore) -> str:
-    """The skill that lost most, where one lost anything that shows."""
-    changes = {
-        name: after - base.groups[name]
-        for name, after in post.groups.items()
-        if name in base.groups
-    }
-    name = min(changes, key=changes.__getitem__, default="")
-    if not name or round(100 * changes[name], 1) >= 0:
-        return ""
-    return f", most in {show_line(name, 40)} ({points(changes[name])})"
-
-
-def _main_score(data: ReportData, kind: str) -> PolicyScore | None:
-    suite = data.in_domain if kind == "in_domain" else data.out_of_domain
-    scores = suite.scores if suite else ()
-    return next((each for each in scores if each.policy == data.main), None)
-
-
-def _total(data: ReportData) -> Cost:
-    return sum((each.cost for each in data.costs), Cost())
-
-
-def _tiles(data: ReportData, figures: TurnFigures | None) -> Iterator[Tile]:
-    for kind, name in (("in_domain", "gained in-domain"), ("out_of_domain", "out-of-domain")):
-        score = _main_score(data, kind)
-        if score and score.change:
-            change = score.change
-            tone = _tone(change.low, change.high)
-            yield Tile(
-                name,
-                f"{points(change.value)} points" if change.value is not None else "undefined",
-                f"{interval(change, change=True)} ({_MEANING[tone]})" if tone else change.reason,
-                tone,
-            )
-    if data.tax and data.tax.comparisons:
-        yield _tax_tile(data.tax, data.main)
-    if figures:
-        yield Tile("pivots", f"{figures.selected:,}", f"of {figures.turns:,} profiled turns")
-    if data.costs:
-        total = _total(data)
-        yield Tile("cost", duration(total.seconds), f"{total.rollout_turns:,} rollout turns")
-
-
-def _tax_tile(found: TaxFindings, main: str) -> Tile:
-    tax = main_comparison(found, main).tax_share
-    name = f"Sharpening Tax S({found.k})"
-    if tax.value is None or tax.low is None or tax.high is None:
-        return Tile(name, "undefined", show_line(tax.reason, 120))
-    tone = {"good": "bad", "bad": "good"}.get(side := _tone(tax.low, tax.high), side)
-    meaning = {"good": "headroom gained", "bad": "headroom lost"}.get(tone, "no clear change")
-    return Tile(
-        name,
-        f"{tax.value:+.3f}".replace("-", MINUS),
-        f"{tax.low:+.3f} to {tax.high:+.3f} ({meaning})".replace("-", MINUS),
-        tone,
-    )
-
-
-_MEANING = {"good": "a gain", "bad": "a loss", "even": "no clear change"}
-
-
-def _tone(low: float | None, high: float | None) -> str:
-    """Whether an interval of a change lies above, below or across zero; empty without one."""
-    if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return ""
-    return "good" if low > 0 else "bad" if high < 0 else "even"
 
 
 # Results
@@ -252,6 +136,15 @@ def _groups(data: ReportData) -> Table | None:
 # Turns
 
 
+def _tried(data: ReportData) -> str:
+    """How the base was tried at every turn, and what counted as a success."""
+    if not data.pivot_sets:
+        return "several times"
+    first = data.pivot_sets[0]
+    accepted = say_verifier(first.verifier)
+    return f"{first.samples} times. Acceptable is {accepted}"
+
+
 def _shares(figures: TurnFigures | None) -> list[tuple[str, str, str, float]]:
     """Class, label, text and percent width of the three kinds of turns."""
     if figures is None:
@@ -295,6 +188,12 @@ def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]
         plots.plot_kinds(figures.by_kind),
         tables.slice_table("action", figures.by_kind),
     )
+
+
+def _opened(details: Sequence[ShownTurn]) -> int:
+    """The first pivot that is shown from its opening on, else the first one; -1: there is none."""
+    pivots = [i for i, each in enumerate(details) if each.badge]
+    return next((i for i in pivots if not details[i].hidden), next(iter(pivots), -1))
 
 
 def _curse(data: ReportData) -> str:

@@ -135,16 +135,19 @@ def spread_table(places: Sequence[Place]) -> Table:
 
 
 def selection_table(sets: Sequence[PivotSet]) -> Table:
-    """Every selection, with the estimate that chose it and the one from fresh samples."""
+    """Every selection, with the estimate that chose it and the one from fresh samples.
+
+    A turn is mixed (its group is live) where its samples differ in reward.
+    """
     return table(
         (
             "verifier, rule",
             "pivots of turns",
             "mean when chosen",
             "mean, fresh samples",
-            "live groups, fresh",
+            "mixed again",
             "95 % interval",
-            "random turns live",
+            "random turns mixed",
             "95 % interval",
         ),
         (

@@ -131,11 +131,11 @@ def say_where(figures: TurnFigures) -> str:
     if len(ordered) < 2 or ordered[0].live_share == ordered[-1].live_share:
         return ""
     most, least = (
-        f"{show_line(each.name, 40)} ({percent(each.live_share, 0)} of {each.turns:,} such turns)"
+        f"“{show_line(each.name, 40)}” ({percent(each.live_share, 0)} of {each.turns:,} turns)"
         for each in (ordered[0], ordered[-1])
     )
     return (
-        f"By what the expert does there, it is undecided most often at {most}, least often at "
+        f"It is undecided most often where the expert's action is {most}, least often where it is "
         f"{least}."
     )
 

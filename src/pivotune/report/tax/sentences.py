@@ -19,24 +19,27 @@ def say_tax(found: TaxComparison) -> str:
 
 def say_findings(found: TaxComparison) -> Iterator[str]:
     """First try and last, where the base catches up, and the tax."""
-    name = show_line(found.name)
     yield f"W{say_tax(found)[1:]}"
     yield _crossover_sentence(found)
-    tax = found.tax_share
+    yield say_change(found)
+
+
+def say_change(found: TaxComparison) -> str:
+    """Whether training changed what more tries can still gain, with the tax as the measure."""
+    tax, name = found.tax_share, show_line(found.name)
     if tax.value is None:
-        yield f"The Sharpening Tax is undefined: {tax.reason}."
-    elif tax.low is not None and tax.high is not None:
-        meaning = (
-            f"{name} has less left to gain from more tries than the base had"
-            if tax.low > 0
-            else f"{name} has more left to gain from more tries than the base had"
-            if tax.high < 0
-            else "no clear change in what more tries can still gain"
-        )
-        yield (
-            f"Sharpening Tax S({found.k}): {signed(tax.value)} (95 % interval "
-            f"{signed_interval(tax)}): {meaning}."
-        )
+        return f"The Sharpening Tax is undefined: {tax.reason}."
+    meaning = (
+        f"After its first try {name} has less left to gain from more tries than the base had"
+        if tax.low is not None and tax.low > 0
+        else f"After its first try {name} has more left to gain from more tries than the base had"
+        if tax.high is not None and tax.high < 0
+        else "What more tries can still gain after the first did not clearly change"
+    )
+    return (
+        f"{meaning} (Sharpening Tax S({found.k}): {signed(tax.value)}, 95 % interval "
+        f"{signed_interval(tax) or 'undefined'})."
+    )
 
 
 def _crossover_sentence(found: TaxComparison) -> str:
