@@ -7,22 +7,26 @@ One JSON object a line in, one out:
     {"cpu": 0}                -> {"cpu": seconds of CPU time used so far}
     {"data": 0}               -> {"domain", "grammar"}: the texts that ship with the package
 `--quick` keeps what cannot change the answers from being computed again and again: a command's
-words for the same entities, parsed queries, and the translation of the same problem. Without it
-the engine is as it comes (`plan` needs that).
+words for the same entities, parsed texts and queries, the translation of the same problem, a file
+that has been loaded already; and names are not copied for every word that is said. Without it the
+engine is as it comes (`plan` needs that).
 """
 
+import copy
 import functools
 import importlib.resources
 import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 
 def quicken() -> None:
     """Remember translations of problems and the words of commands; skip the planner's copy."""
     import fast_downward
+    from textworld.envs.pddl import textgen
     from textworld.envs.pddl.textgen import ContextSensitiveGrammar
     from textworld.logic import Rule
 
@@ -40,6 +44,18 @@ def quicken() -> None:
 
     fast_downward.pddl2sas = translate_once
     Rule.parse_conjunctive_query = functools.cache(Rule.parse_conjunctive_query)
+
+    def copy_context(context: dict[str, Any]) -> dict[str, Any]:
+        own = {name: dict(context[name]) for name in ("variables", "mapping")}
+        return {**context, **own}  # entities and names are only read
+
+    parse = functools.cache(textgen._parse_and_convert)
+
+    def parse_once(*arguments: Any, **settings: Any) -> list[Any]:
+        return [copy.copy(symbol) for symbol in parse(*arguments, **settings)]
+
+    textgen.copy_context = copy_context
+    textgen._parse_and_convert = parse_once
     derive = ContextSensitiveGrammar.derive
 
     def derive_once(self: Any, start: str, context: Any) -> str:
@@ -67,11 +83,15 @@ def main() -> None:
         quicken()
     infos = textworld.EnvInfos(won=True, admissible_commands=True)
     game = AlfredDemangler(PddlEnv(infos), shuffle=False)
+    loaded = ""
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any] = {}
         if "load" in request:
-            game.load(request["load"])
+            content = Path(request["load"]).read_text() if quick else ""
+            if not quick or content != loaded:
+                game.load(request["load"])
+                loaded = content
             state = game.reset()
         elif "step" in request:
             state, _, _ = game.step(request["step"])
