@@ -67,7 +67,8 @@ def test_means_stand_beside_the_values_of_the_seeds():
     assert curve == ["20 %", "40 %", "60 %"]
     assert level == ["1 of 2", "6", "600", "5,000", "0"]
     assert cells(text, "base")[0][:3] == ["20.0 %", "±0.0", "±0.0 ±0.0"]
-    assert "Recovery" not in text and "Teachers" not in text
+    assert "Recovery" not in text
+    assert "Teachers" not in text
 
 
 def test_a_level_that_was_never_reached_is_not_a_number():

@@ -19,6 +19,8 @@ from pivotune.turns.mistakes import (
     agreement,
 )
 from pivotune.turns.questions import QUESTIONS, JudgingQuestion
+from pivotune.turns.rollout import contexts
+from train.playground import ByteGame
 
 TASK = Task("t", "toy")
 MAKE = lambda task: HouseholdEnvironment()  # noqa: E731
@@ -97,6 +99,24 @@ def test_waste_is_what_changes_nothing_and_is_marked_on_demand():
     assert OracleTeacher(MAKE, waste=True).detect([harmed], limit=5, seed=0) == OracleTeacher(
         MAKE
     ).detect([harmed], limit=5, seed=0)
+
+
+def test_the_player_is_asked_at_the_oracles_marks():
+    bad = play(household_task(), goto_elsewhere, 5)
+    teacher = OracleTeacher(MAKE, fair=True)
+    (found,) = teacher.detect([bad], limit=5, seed=0).findings
+    (mark,) = found.marks
+    environment = HouseholdEnvironment()
+    environment.reset(household_task())
+    for turn in bad.turns[: mark.turn]:
+        environment.step(turn.completion.message)
+    assert mark.gold == environment.advice()
+    standing = Standing(bad.task, contexts(bad)[mark.turn], bad.tools, environment)
+    assert teacher.suggest([standing], seed=0).actions == (mark.gold,)
+    # Its own moves are no mistakes to it, however much a longer way costs.
+    own = play(household_task(), lambda house, turn: house.advice(), 30)
+    assert own.reward == 1.0
+    assert teacher.detect([own], limit=30, seed=0).findings == (Finding(),)
 
 
 def test_a_replay_that_differs_gives_no_marks_and_is_counted():
@@ -209,6 +229,13 @@ def test_suggestions_are_admissible_actions():
 def test_a_domain_without_an_oracle_is_named():
     with pytest.raises(RecipeError, match="'toy' has no oracle"):
         OracleTeacher(MAKE).suggest([Standing(TASK, (), ())], seed=0)
+
+
+def test_a_domain_without_a_player_is_named():
+    toy = ByteGame()
+    toy.reset(TASK)
+    with pytest.raises(RecipeError, match="'toy' knows no player"):
+        OracleTeacher(MAKE, fair=True).suggest([Standing(TASK, (), (), toy)], seed=0)
 
 
 def test_precision_and_recall_against_the_oracle():

@@ -163,6 +163,18 @@ class Observable(Environment, Protocol):
 
 
 @runtime_checkable
+class Advising(Environment, Protocol):
+    """An environment that knows a good player of its tasks."""
+
+    def advice(self) -> Message | None:
+        """What a careful player would do that knows what this episode has shown and no more.
+
+        None where it would give up.
+        """
+        ...
+
+
+@runtime_checkable
 class Choosing(Protocol):
     """What an environment also has that is answered by the likeliest of given actions."""
 

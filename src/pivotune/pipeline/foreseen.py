@@ -208,7 +208,7 @@ def _episodes(config: EpisodeConfig, steps: int, measured: Measured) -> Use:
     if isinstance(config, PivotOpdConfig):
         return found + _pivotal(config, steps, episodes, length, measured)
     if isinstance(config, TaughtConfig):
-        asked = limit if config.source == "hint" and config.teacher.kind != "oracle" else 0
+        asked = limit if config.source == "hint" and config.teacher.is_model else 0
         return found + _read(turns, measured) + _asked(asked, turns if asked else 0, measured)
     return found
 
@@ -246,7 +246,7 @@ def _pivotal(
         turns_limit=recoveries,
         seconds=recoveries * measured.episode.turn_seconds,
     ) + _trained(recoveries * action, measured)
-    asks = config.teacher.kind != "oracle" and (recovers or config.w_prev or config.w_traj)
+    asks = config.teacher.is_model and (recovers or config.w_prev or config.w_traj)
     questions = episodes + recoveries if asks else 0
     return read + recovered + _asked(questions, questions, measured)
 

@@ -118,7 +118,7 @@ def _score_teachers(run: Run, settings: Any) -> dict[str, TeacherScore]:
     known: dict[str, TeacherScore] = {}
     for name, method in run.recipe.methods.items():
         config = objective_config(method)
-        if not isinstance(config, PivotOpdConfig) or config.teacher.kind == "oracle":
+        if not isinstance(config, PivotOpdConfig) or not config.teacher.is_model:
             continue
         asked = (method.teacher_model, config.teacher, config.marks)
         key = content_hash(asked)

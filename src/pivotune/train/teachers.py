@@ -13,36 +13,43 @@ from pivotune.turns.questions import QUESTIONS
 class TeacherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who is asked, and how."""
 
-    kind: Literal["oracle", "model", "self"] = "oracle"
-    """The domain's oracle (an upper bound), the method's `teacher_model`, or the student."""
+    kind: Literal["oracle", "player", "model", "self"] = "oracle"
+    """The domain's oracle (which knows all), the same marks with the actions of a good player
+    (ours), the method's `teacher_model`, or the student."""
     waste: bool = False
     """The oracle also marks turns that change nothing (ours)."""
     question: str = "judging"
     """Form of a model's question: "json", or "judging" for the embedded base."""
     temperature: float = 0.0
     """A model's answers are sampled at it."""
-    max_tokens: int = 64
-    """Limit of a model's answer."""
+    max_tokens: int = 0
+    """Limit of a model's answer; 0: what the form of question needs (judging 64, json 512)."""
+
+    @property
+    def is_model(self) -> bool:
+        """Whether a sampler is asked."""
+        return self.kind in ("model", "self")
 
 
 def open_teacher(materials: Materials, config: TeacherConfig, method: str) -> Teacher:
     """Raises `RecipeError` for what is missing."""
     make = required(materials.make_environment, "environments", method)
-    if config.kind == "oracle":
-        return OracleTeacher(make, waste=config.waste)
+    if not config.is_model:
+        return OracleTeacher(make, waste=config.waste, fair=config.kind == "player")
     if config.question not in QUESTIONS:
         raise RecipeError(
             f"{method}: unknown form of question",
             got=config.question,
             expected=f"one of {', '.join(QUESTIONS)}",
         )
+    question = QUESTIONS[config.question]
     sampler = materials.sampler if config.kind == "self" else materials.teacher
     return ModelTeacher(
         required(sampler, "a teacher (the method's `teacher_model`)", method),
         make,
-        QUESTIONS[config.question],
+        question,
         temperature=config.temperature,
-        max_tokens=config.max_tokens,
+        max_tokens=config.max_tokens or question.answer_tokens,
     )
 
 

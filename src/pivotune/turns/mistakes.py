@@ -11,14 +11,14 @@ and that cannot be used is counted under a reason.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from pivotune.core.errors import PivotuneError, RecipeError
-from pivotune.core.protocols import Environment, OracleView, Sampler, SampleRequest
+from pivotune.core.protocols import Advising, Environment, OracleView, Sampler, SampleRequest
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Completion, Cost, Episode, Message, Task, ToolSpec
 from pivotune.turns.questions import Answer, Question
@@ -85,16 +85,24 @@ class ReplayDiffersError(Exception):
 def replayed(episode: Episode, make: MakeEnvironment) -> Iterator[Environment]:
     """The environment before each action of an episode, and after the last: the same object.
 
-    Raises `ReplayDiffersError` where an answer is not the recorded one.
+    Raises `ReplayDiffersError` where an answer is not the recorded one, or none comes.
     """
     environment = make(episode.task)
-    if environment.reset(episode.task) != episode.opening:
+    if _answer(lambda: environment.reset(episode.task)) != episode.opening:
         raise ReplayDiffersError
     yield environment
     for turn in episode.turns:
-        if environment.step(turn.completion.message).replies != turn.replies:
+        said = turn.completion.message
+        if _answer(lambda said=said: environment.step(said).replies) != turn.replies:
             raise ReplayDiffersError
         yield environment
+
+
+def _answer(act: Callable[[], tuple[Message, ...]]) -> tuple[Message, ...]:
+    try:
+        return act()
+    except Exception as error:  # an environment that breaks is not the one that was played
+        raise ReplayDiffersError from error
 
 
 def standings(episode: Episode, make: MakeEnvironment) -> list[Standing | None]:
@@ -113,14 +121,21 @@ class OracleTeacher:
     """Marks by optimal remaining steps. It gives no lesson: its knowledge is not the player's.
 
     `waste`: turns that changed nothing are marked too (ours). They harm nothing, so they are not
-    pivotal, but an episode has an end.
+    pivotal, but an episode has an end. `fair`: the actions are those of a player that knows what
+    the episode has shown (ours), for an environment that knows one; what the oracle would do where
+    something is still to be found cannot be known, and who imitates it learns to guess.
     """
 
-    name = "oracle"
-
-    def __init__(self, make_environment: MakeEnvironment, *, waste: bool = False) -> None:
+    def __init__(
+        self, make_environment: MakeEnvironment, *, waste: bool = False, fair: bool = False
+    ) -> None:
         self._make = make_environment
         self._waste = waste
+        self._fair = fair
+
+    @property
+    def name(self) -> str:
+        return "player" if self._fair else "oracle"
 
     def detect(self, episodes: Sequence[Episode], *, limit: int, seed: int) -> Detected:
         findings, steps = [], 0
@@ -128,7 +143,7 @@ class OracleTeacher:
         for episode in episodes:
             steps += len(episode.turns)
             try:
-                marks = oracle_marks(episode, self._make, waste=self._waste)
+                marks = oracle_marks(episode, self._make, waste=self._waste, fair=self._fair)
             except ReplayDiffersError:
                 marks = []
                 problems["the replay differs"] += 1
@@ -136,33 +151,58 @@ class OracleTeacher:
         return Detected(tuple(findings), dict(problems), Cost(environment_steps=steps))
 
     def suggest(self, standings: Sequence[Standing], *, seed: int) -> Suggested:
-        actions = []
+        actions: list[Message | None] = []
         for each in standings:
             view = each.environment.oracle() if each.environment is not None else None
-            if view is None:
+            if view is None or each.environment is None:
                 raise _no_oracle(each.task)
-            actions.append(view.action)
+            actions.append(_advice(each.environment, each.task) if self._fair else view.action)
         lacking = sum(action is None for action in actions)
         problems = {"out of the oracle's reach": lacking} if lacking else {}
         return Suggested(tuple(actions), problems, Cost())
 
 
-def oracle_marks(episode: Episode, make: MakeEnvironment, *, waste: bool = False) -> list[Mark]:
+def oracle_marks(
+    episode: Episode, make: MakeEnvironment, *, waste: bool = False, fair: bool = False
+) -> list[Mark]:
     """Every turn after which more steps are needed than before, or none will do any more.
 
-    With `waste` also every turn after which the oracle sees what it saw before.
+    With `waste` also every turn after which the oracle sees what it saw before; with `fair` none
+    that the player would have taken, too.
     """
     marks: list[Mark] = []
-    before = None
+    before, standing = None, None
     for turn, environment in enumerate(replayed(episode, make), -1):
         view = environment.oracle()
         if view is None:
             raise _no_oracle(episode.task)
-        if before is not None and before.action is not None:
+        if before is not None and standing is not None:
+            gold = before.action
             wrong = _farther(before, view) or (waste and view == before)
-            marks += [Mark(turn, before.action)] if wrong else []
-        before = view
+            if wrong and gold is not None and fair:
+                gold = _instead(standing, episode.turns[turn].completion.message, episode.task)
+            if wrong and gold is not None:
+                marks.append(Mark(turn, gold))
+        before, standing = view, environment.clone()
     return marks
+
+
+def _instead(standing: Environment, action: Message, task: Task) -> Message | None:
+    """The player's action; None where it is the same."""
+    gold = _advice(standing, task)
+    if gold is None or committed(standing, gold) == committed(standing, action):
+        return None
+    return gold
+
+
+def _advice(environment: Environment, task: Task) -> Message | None:
+    if not isinstance(environment, Advising):
+        raise RecipeError(
+            f"the domain {task.domain!r} knows no player",
+            where=task.id,
+            fix='use the oracle or a model as teacher (kind = "oracle", "model" or "self")',
+        )
+    return environment.advice()
 
 
 def _farther(before: OracleView, after: OracleView) -> bool:

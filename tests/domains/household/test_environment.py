@@ -11,7 +11,7 @@ from pivotune.domains.household.environment import (
     generated_task,
     task_game,
 )
-from pivotune.domains.household.expert import ExpertConfig
+from pivotune.domains.household.expert import ExpertConfig, SearchingExpert
 from pivotune.domains.household.generator import generate_game
 from pivotune.domains.household.traces import record
 
@@ -238,3 +238,27 @@ def test_a_task_holds_its_game_either_way() -> None:
 def test_a_payload_that_is_no_game_is_one_clear_error(payload: dict[str, object]) -> None:
     with pytest.raises(DataError, match="not a household game"):
         task_game(Task(id="t", domain="household", payload=payload))
+
+
+@pytest.mark.parametrize("dialect", ["act", "typed"])
+def test_advice_is_what_the_searching_expert_would_do(dialect: Dialect) -> None:
+    hidden = 0
+    for number in range(4):
+        environment = HouseholdEnvironment(EnvironmentConfig(dialect=dialect))
+        environment.reset(generated_task(number, "train"))
+        expert = SearchingExpert(ExpertConfig(), 0, put_template(environment.game))
+        expert.begin(environment.opening)
+        while not environment.done:
+            action = environment.advice()
+            choice = expert.choose()
+            assert action is not None
+            assert choice is not None
+            assert environment.read(action) == choice.command
+            hidden += action != environment.oracle().action
+            if len(environment.commands) == 3:
+                environment.step(environment.spell("look"))
+                assert environment.advice() == action
+            result = environment.step(action)
+            expert.observe(choice.command, result.replies[0].content)
+        assert environment.reward() == 1.0
+    assert hidden > 0  # it does not know where things are

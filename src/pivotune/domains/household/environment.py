@@ -20,6 +20,7 @@ from pivotune.domains.household.actions import (
     to_command,
     to_message,
 )
+from pivotune.domains.household.expert import ExpertConfig, SearchingExpert
 from pivotune.domains.household.game import Game, check
 from pivotune.domains.household.generator import (
     SMALL_GAMES,
@@ -199,6 +200,17 @@ class HouseholdEnvironment:
             action=self.spell(command) if command else None,
             admissible=engine.admissible(self.state),
         )
+
+    def advice(self) -> Message | None:
+        """What the searching expert would do after what has been said and done so far."""
+        expert = SearchingExpert(ExpertConfig(), seed=0, put=self._put)
+        expert.begin(self.opening)
+        for action, reply in zip(self._messages, self._messages[1:], strict=False):
+            command = self.read(action) if action.role == "assistant" else None
+            if command:
+                expert.observe(command, reply.content)
+        choice = expert.choose()
+        return self.spell(choice.command) if choice is not None else None
 
 
 def _replies(action: Message, answer: str) -> tuple[Message, ...]:
