@@ -11,6 +11,7 @@ from pivotune.domains.household.environment import (
     EnvironmentConfig,
     HouseholdEnvironment,
     generated_task,
+    task_dialect,
 )
 from pivotune.domains.household.expert import ExpertConfig
 from pivotune.domains.household.generator import TINY_GAMES, Split
@@ -49,8 +50,7 @@ class Domain:
 
 def _household_environment(task: Task) -> Environment:
     # Other people's traces carry their own task ids; a household task names its game.
-    dialect = task.payload.get("dialect", "act")
-    return HouseholdEnvironment(EnvironmentConfig(dialect=dialect))
+    return HouseholdEnvironment(EnvironmentConfig(dialect=task_dialect(task)))
 
 
 def _household_tasks(split: str, n: int, seed: int) -> tuple[Task, ...]:

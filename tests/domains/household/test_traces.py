@@ -2,9 +2,12 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
+from pivotune.core.errors import DataError
 from pivotune.core.types import Task, Trajectory
+from pivotune.domains.catalog import DOMAINS
 from pivotune.domains.household.environment import (
     EnvironmentConfig,
     HouseholdEnvironment,
@@ -45,6 +48,27 @@ def test_both_dialects_tell_the_same_game() -> None:
             [m.content for m in trace.messages if m.role == "tool"] for trace in (in_act, in_typed)
         ]
         assert told[0] == told[1]
+
+
+def test_a_traces_task_is_played_with_the_tools_that_it_was_recorded_with() -> None:
+    make = DOMAINS["household"].make_environment
+    for shown in (ACT, TYPED):
+        (trace,) = traces(0.0, shown, count=1)
+        environment = make(trace.task)
+        environment.reset(trace.task)
+        assert environment.tools == trace.tools
+        action = environment.oracle().action
+        assert action is not None
+        assert action.tool_calls[0].name in {tool.name for tool in trace.tools}
+    assert traces(0.0, ACT, count=1)[0].task == generated_task(0, "train")
+
+
+@pytest.mark.parametrize("dialect", ["Typed", "", None, 3, ["act"]])
+def test_an_unknown_dialect_is_one_clear_error(dialect: object) -> None:
+    task = generated_task(0, "train")
+    wrong = replace(task, payload=task.payload | {"dialect": dialect})
+    with pytest.raises(DataError, match="unknown dialect"):
+        DOMAINS["household"].make_environment(wrong)
 
 
 def test_noisy_traces_differ_in_quality_and_mark_their_mistakes() -> None:

@@ -1,7 +1,8 @@
 """Household games behind the project's environment contract: messages in, messages out.
 
 A task's payload names a generated game ({"seed": 7, "split": "train", "config": {…}}) or holds
-one ({"game": {…}}), so that a recorded trajectory can always be played again.
+one ({"game": {…}}), so that a recorded trajectory can always be played again. It may name the
+dialect of the tools, too ("act" where it does not).
 """
 
 from functools import lru_cache
@@ -62,6 +63,27 @@ def game_task(game: Game, split: str) -> Task:
     """The task of any other game; the payload is the game itself."""
     payload = {"game": _plain(game)}
     return Task(id=game.id, domain=DOMAIN, split=split, payload=payload)
+
+
+def in_dialect(task: Task, dialect: Dialect) -> Task:
+    """The task for an environment that offers the tools of a dialect."""
+    if task_dialect(task) == dialect:
+        return task
+    return msgspec.structs.replace(task, payload=task.payload | {"dialect": dialect})
+
+
+def task_dialect(task: Task) -> Dialect:
+    """The dialect in which a task is to be played; DataError where it names none that we have."""
+    named = task.payload.get("dialect", "act")
+    for dialect in TOOLS:
+        if dialect == named:
+            return dialect
+    raise DataError(
+        "unknown dialect of the household tools",
+        where=task.id,
+        got=named,
+        expected=", ".join(TOOLS),
+    )
 
 
 def _plain(value: msgspec.Struct) -> JsonObject:

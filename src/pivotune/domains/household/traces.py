@@ -24,6 +24,7 @@ from pivotune.domains.household.environment import (
     DOMAIN,
     EnvironmentConfig,
     HouseholdEnvironment,
+    in_dialect,
 )
 from pivotune.domains.household.expert import ExpertConfig, SearchingExpert
 
@@ -51,7 +52,7 @@ def record(task: Task, expert: ExpertConfig, shown: EnvironmentConfig, seed: int
     return Trajectory(
         id=f"{task.id}-{content_hash(expert, shown, seed)[:8]}",
         domain=DOMAIN,
-        task=task,
+        task=in_dialect(task, shown.dialect),
         tools=environment.tools,
         messages=tuple(messages),
         reward=environment.reward(),
