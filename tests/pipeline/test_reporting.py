@@ -262,7 +262,13 @@ def test_many_rollouts_of_each_task_become_a_tax(tmp_path):
         run.folder.begin(f"tax/{policy}", "x")
         run.folder.finish(f"tax/{policy}")
     again = compare(str(run.folder.path), [], Wanted(), tmp_path / "out", Quiet())
-    assert again.sources["pivotrl"] == "counted in the run run"
+    assert again.sources["pivotrl"] == (
+        "counted in the run run: household:unseen: 6 tasks, 4 rollouts each at temperature 1, at "
+        "most 30 turns of 48 tokens, seed 0"
+    )
+    compared = (tmp_path / "out" / "tax.html").read_text()
+    assert "practises single turns, the pivots" in compared
+    assert "How training went" not in compared
     assert msgspec.to_builtins(again.findings.comparisons[0].tax_share) == found["tax_share"]
 
 

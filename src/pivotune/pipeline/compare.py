@@ -52,7 +52,7 @@ from pivotune.pipeline.tax import (
     tax_settings,
     tax_suite,
 )
-from pivotune.report.data import Fact, ReportData
+from pivotune.report.data import Fact, MethodCurves, ReportData
 from pivotune.report.page import build_page
 from pivotune.report.tables import markdown
 from pivotune.report.tax.budgets import budgets, pick_model
@@ -95,11 +95,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class _Model(msgspec.Struct, frozen=True):
-    """A model before it is counted; `count` plays what is not known yet."""
+    """A model before it is counted; `count` plays what is not known yet.
+
+    `objective` and `verifier` are those of a run's method.
+    """
 
     name: str
     place: Path
     count: Callable[[TaxSettings], Counted]
+    objective: str = ""
+    verifier: str = ""
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -145,7 +150,7 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
     for name, each in tallies.items():
         write_atomic(out / "tallies" / f"{_file_name(name)}.csv", _csv(each))
     write_json(out / "tax.json", found)
-    write_atomic(out / "tax.html", build_page(_page_data(found)).encode())
+    write_atomic(out / "tax.html", build_page(_page_data(found, named)).encode())
     write_atomic(out / "tax.md", _markdown(found).encode())
     return found
 
@@ -202,9 +207,16 @@ def _open_models(
         return [_Model(_model_name(given), path, partial(_play_model, given, prompts, out, watch))]
     run = Run(RunFolder(path, _recipe(path)), watch)
     return [
-        _Model(name, path / name, partial(_play_policy, run, name, checkpoint, out))
+        _policy(run, name, partial(_play_policy, run, name, checkpoint, out))
         for name, checkpoint in policies(run).items()
     ]
+
+
+def _policy(run: Run, name: str, count: Callable[[TaxSettings], Counted]) -> _Model:
+    place, method = run.folder.path / name, run.recipe.methods.get(name)
+    if method is None:
+        return _Model(name, place, count)
+    return _Model(name, place, count, method.objective, run.recipe.verifier_of(method))
 
 
 def _is_run(path: Path) -> bool:
@@ -266,7 +278,8 @@ def _play_policy(
     recorded = run.folder.marks.get(f"tax/{name}")
     if recorded and recorded.done and settings == tax_settings(run.recipe):
         tallies = suite_tallies(run, name, tax_suite(settings))
-        return Counted(tallies, f"counted in the run {run.folder.path.name}")
+        source = f"counted in the run {run.folder.path.name}: {settings.describe()}"
+        return Counted(tallies, source)
     key = f"{run.folder.path.resolve().name}-{name}"
 
     def sampler() -> Sampler:
@@ -348,12 +361,17 @@ def _markdown(found: Comparison) -> str:
     return "\n".join([*parts, forecast_sentence(found.findings.forecast), ""])
 
 
-def _page_data(found: Comparison) -> ReportData:
+def _page_data(found: Comparison, models: Sequence[_Model]) -> ReportData:
     names = [each.name for each in found.findings.comparisons]
     return ReportData(
         title=f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''} against the base",
         main=names[0],
         tax=found.findings,
+        curves=tuple(
+            MethodCurves(each.name, each.objective, {}, verifier=each.verifier)
+            for each in models
+            if each.objective
+        ),
         facts=(
             *(Fact(name, source) for name, source in found.sources.items()),
             Fact("Convention", found.convention),

@@ -14,7 +14,7 @@ from pivotune.core.types import Cost
 from pivotune.report.data import PolicyScore, ReportData, SuiteScores
 from pivotune.report.names import say_briefly
 from pivotune.report.tax.section import main_comparison
-from pivotune.report.tax.sentences import say_change, say_tax
+from pivotune.report.tax.sentences import say_change, say_losers, say_tax
 from pivotune.report.text import MINUS, duration, interval, percent, points, show_line
 from pivotune.report.turns import TurnFigures, say_no_pivots, say_where
 
@@ -104,6 +104,8 @@ def _lost(data: ReportData) -> Iterator[str]:
         if not _gains_at_last(tax):
             yield _say_tries(tax)
         yield say_change(tax)
+        if data.tax and (losers := say_losers(data.tax.comparisons)):
+            yield losers
 
 
 def _gains_at_last(tax: TaxComparison) -> bool:

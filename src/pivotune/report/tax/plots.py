@@ -40,7 +40,7 @@ def tax_plots(
     yield Plot(
         "Tasks solved when there are more tries",
         "A task counts as solved when at least one of k tries solves it. Bands: 95 % intervals"
-        + (" (of the base and the first model)." if len(drawn) > 2 else "."),
+        + (f" (of the base and {show_line(first.name, 24)})." if len(drawn) > 2 else "."),
         _plot_coverage(drawn, order),
         coverage_table(drawn),
     )

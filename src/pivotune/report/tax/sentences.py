@@ -1,6 +1,6 @@
 """The findings on one model, and the forecast over several, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pivotune.core.scores import Forecast, TaxComparison
 from pivotune.report.tax.budgets import say_tries
@@ -40,6 +40,17 @@ def say_change(found: TaxComparison) -> str:
         f"{meaning} (Sharpening Tax S({found.k}): {signed(tax.value)}, 95 % interval "
         f"{signed_interval(tax) or 'undefined'})."
     )
+
+
+def say_losers(comparisons: Sequence[TaxComparison]) -> str:
+    """Which of several models clearly have less left to gain; empty for a single one."""
+    lost = [each for each in comparisons if (low := each.tax_share.low) is not None and low > 0]
+    if len(comparisons) < 2:
+        return ""
+    if not lost:
+        return f"Under none of the {len(comparisons)} models is clearly less left."
+    names = ", ".join(show_line(each.name) for each in lost)
+    return f"Clearly less is left under {len(lost)} of {len(comparisons)} models: {names}."
 
 
 def _crossover_sentence(found: TaxComparison) -> str:
