@@ -1,5 +1,6 @@
 import os
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,16 @@ def test_an_atomic_write_that_fails_keeps_the_old_file(tmp_path):
     assert read_json(path, dict) == {"a": 1}
     write_records(path, [Cost()])
     assert list(read_records(path, Cost)) == [Cost()]
+
+
+def test_several_writers_of_one_file_leave_it_whole(tmp_path):
+    path = tmp_path / "recipe.toml"
+    texts = [str(number).encode() * 100_000 for number in range(4)]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        for _ in pool.map(lambda text: [write_atomic(path, text) for _ in range(20)], texts):
+            pass
+    assert path.read_bytes() in texts
+    assert [each.name for each in tmp_path.iterdir()] == ["recipe.toml"]
 
 
 def test_records_are_written_in_the_memory_of_some_of_them(tmp_path):

@@ -5,6 +5,7 @@ cut off when the log is opened again, so that a stage goes on from the last comp
 """
 
 import os
+import threading
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,8 +35,11 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """One piece is held at a time; what the pieces' source raises leaves the old file too."""
-    part = path.with_name(f".{path.name}.part")
+    """One piece is held at a time; what the pieces' source raises leaves the old file too.
+
+    Who writes the same file at the same time writes another part: the last to end stays.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         with _refusals(path):
             path.parent.mkdir(parents=True, exist_ok=True)
