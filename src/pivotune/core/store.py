@@ -5,8 +5,8 @@ cut off when the log is opened again, so that a stage goes on from the last comp
 """
 
 import os
-import threading
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
