@@ -62,8 +62,7 @@ def test_several_writers_of_one_file_leave_it_whole(tmp_path):
     path = tmp_path / "recipe.toml"
     texts = [str(number).encode() * 100_000 for number in range(4)]
     with ThreadPoolExecutor(len(texts)) as pool:
-        for _ in pool.map(lambda text: [write_atomic(path, text) for _ in range(20)], texts):
-            pass
+        list(pool.map(lambda text: [write_atomic(path, text) for _ in range(20)], texts))
     assert path.read_bytes() in texts
     assert [each.name for each in tmp_path.iterdir()] == ["recipe.toml"]
 
