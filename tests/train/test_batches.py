@@ -114,6 +114,16 @@ def test_sequence_mean_gives_every_sample_the_same_weight():
     np.testing.assert_allclose(flat.pg_weights, [1 / 9] * 3 + [1 / 3] + [1 / 12] * 4, rtol=1e-6)
 
 
+def test_a_samples_weight_is_kept_in_the_sequence_mean():
+    """Two samples of weight 1 and one of weight 1/4: as a mean of 9/4 samples."""
+    light = group("b", 2, [4])
+    light.segments[1].signal.pg_weights[:] = 0.25
+    trees = normalise([group("a", 2, [3, 1]), light], LossConfig(normaliser="sequence"))
+    flat = flatten_signals(trees)
+    expected = [1 / 3] * 3 + [1.0] + [0.25 / 4] * 4
+    np.testing.assert_allclose(flat.pg_weights, np.array(expected) / 2.25, rtol=1e-6)
+
+
 def test_constant_divides_by_what_is_asked():
     config = LossConfig(normaliser="constant", constant=16.0)
     flat = flatten_signals(normalise([group("a", 2, [3])], config))

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from pivotune.core.errors import RecipeError
-from pivotune.core.types import Message, Trajectory, Turn, Verdict
+from pivotune.core.types import Message, Task, Trajectory, Turn, Verdict
 from pivotune.train.objectives import load_objective
 from pivotune.train.objectives.local_grpo import LocalGrpo, LocalGrpoConfig
 from pivotune.train.objectives.mixed import Mixed, MixedConfig, part_of
@@ -51,10 +51,28 @@ def test_the_state_is_that_of_all_sources():
     assert same_trees(other.collect(1).trees, objective.collect(1).trees)
 
 
+def test_a_source_keeps_to_its_domain_in_all_it_is_given():
+    def turns(*domains):
+        made = [Task(f"{domain} {i}", domain) for i, domain in enumerate(domains)]
+        return [Turn(t.id, t.id, t, 0, (), (), Message("assistant")) for t in made]
+
+    whole = given(
+        turns=turns("toy", "skills"),
+        solved=turns("skills", "toy", "toy"),
+        candidates=turns("skills", "skills", "toy"),
+    )
+    own = part_of(whole, "a", "skills")
+    assert [len(each) for each in (own.turns, own.solved, own.candidates)] == [1, 1, 2]
+    assert [each.id for each in own.trajectories] == ["e1"]
+    assert (own.tasks, own.replay) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("sources", "problem"),
     [
         ({}, "needs sources"),
+        ({"a": {"objective": "sft", "settings": {"batch": 0}}}, "batch starts at 1"),
+        ({"a": {"objective": "episode_grpo", "settings": {"batch": 0}}}, "batch starts at 1"),
         ({"a": {"objective": "sft", "weight": 0.0}}, "weights are above 0"),
         ({"a": {"objective": "grpo"}}, "no such objective"),
         ({"a": {"objective": "sft", "settings": {"bach": 3}}}, "bach"),

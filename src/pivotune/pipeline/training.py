@@ -159,10 +159,14 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
         sampler=sampler,
         turns=run.turns(pivots),
         solved=(
-            run.turns(solved_turns(profiles, recipe.select)) if "guard" in method.settings else ()
+            run.turns(solved_turns(profiles, recipe.select))
+            if is_set("guard", method.settings)
+            else ()
         ),
         candidates=(
-            run.turns(each.turn_id for each in profiles) if _refreshes(method.settings) else ()
+            run.turns(each.turn_id for each in profiles)
+            if is_set("refresh", method.settings)
+            else ()
         ),
         trajectories=experts,
         replay=_replay(recipe),
@@ -178,10 +182,10 @@ def _materials(run: Run, method: Method, policy: Policy, sampler: TorchSampler) 
     )
 
 
-def _refreshes(settings: Mapping[str, Any]) -> bool:
-    """Whether a method, or one that it mixes, chooses its pivots anew."""
+def is_set(key: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a method, or one that it mixes, has this setting."""
     sources = settings.get("sources", {}).values()
-    return "refresh" in settings or any(_refreshes(each.get("settings", {})) for each in sources)
+    return key in settings or any(is_set(key, each.get("settings", {})) for each in sources)
 
 
 def _replay(recipe: Recipe) -> list[Trajectory]:

@@ -23,14 +23,15 @@ def normalise(trees: Sequence[TokenTree], config: LossConfig) -> list[TokenTree]
     A token counts with its policy-gradient weight, or with 1 where its likelihood or a teacher's
     distribution is trained: all terms share one denominator, so a likelihood weight of 0.01
     beside a policy gradient is a hundredth of it. "sequence": a sample is (tree, row), its
-    tokens are averaged, then the samples; "constant": the sum is divided by `config.constant`.
+    tokens are averaged, then the samples, which count with their tokens' mean weight;
+    "constant": the sum is divided by `config.constant`.
     """
     trained = [tree for tree in trees if any(each.signal.live.any() for each in tree.segments)]
     if config.normaliser == "sequence":
         rows = [_row_counts(tree) for tree in trained]
-        samples = sum(map(len, rows))
+        samples = sum(weight / tokens for each in rows for weight, tokens in each.values())
         return [
-            _scaled(tree, {row: 1.0 / (samples * count) for row, count in counts.items()})
+            _scaled(tree, {row: 1.0 / (samples * tokens) for row, (_, tokens) in counts.items()})
             for tree, counts in zip(trained, rows, strict=True)
         ]
     total = config.constant
@@ -48,12 +49,15 @@ def _counts(signal: Signal) -> Floats:
     return counts
 
 
-def _row_counts(tree: TokenTree) -> dict[int, float]:
-    counts: dict[int, float] = {}
+def _row_counts(tree: TokenTree) -> dict[int, tuple[float, int]]:
+    """What each sample's tokens add to the denominator together, and how many they are."""
+    counts: dict[int, tuple[float, int]] = {}
     for segment in tree.segments:
-        count = float(_counts(segment.signal).sum())
-        if count:
-            counts[segment.signal.row] = counts.get(segment.signal.row, 0.0) + count
+        counted = _counts(segment.signal)
+        if counted.any():
+            weight, tokens = counts.get(segment.signal.row, (0.0, 0))
+            more = int(np.count_nonzero(counted))
+            counts[segment.signal.row] = (weight + float(counted.sum()), tokens + more)
     return counts
 
 

@@ -36,6 +36,12 @@ class GroupConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def check_groups(config: GroupConfig, samples: str) -> None:
     """Raises `RecipeError` where the `samples` ("actions", "episodes") of a group cannot differ."""
+    if min(config.batch, config.max_tokens) < 1:
+        raise RecipeError(
+            "a step needs groups, and an action tokens",
+            got=f"batch {config.batch}, max_tokens {config.max_tokens}",
+            expected="both from 1",
+        )
     if config.group < 2 or config.temperature <= 0:
         raise RecipeError(
             f"a group needs at least two {samples} that can differ",

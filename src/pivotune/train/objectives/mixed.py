@@ -63,6 +63,8 @@ class Mixed:
                 settings = msgspec.convert(source.settings, method.Config)
             except msgspec.ValidationError as error:
                 raise RecipeError(f"{where}: {error}") from error
+            if getattr(settings, "batch", 1) < 1:
+                raise RecipeError(f"{where}: batch starts at 1; leave the source out instead")
             self._parts[name] = method(part_of(materials, name, source.domain), settings)
 
     def collect(self, step: int) -> Collected:
@@ -95,6 +97,7 @@ def part_of(materials: Materials, name: str, domain: str) -> Materials:
     return replace(
         own,
         turns=[turn for turn in own.turns if turn.task.domain == domain],
+        solved=[turn for turn in own.solved if turn.task.domain == domain],
         candidates=[turn for turn in own.candidates if turn.task.domain == domain],
         tasks=[task for task in own.tasks if task.domain == domain],
         trajectories=[each for each in (*own.trajectories, *own.replay) if each.domain == domain],
