@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 
 from pivotune.core.types import Completion, Cost, Message, ParseOutcome, Task, Turn, Verdict
 from pivotune.train.objectives.local_grpo import LocalGrpo, LocalGrpoConfig
@@ -59,6 +60,12 @@ def test_the_new_pool_is_mixed_and_not_too_easy_and_the_budget_is_charged():
     found.note(0.0, 0.0)
     found.note(0.0, 0.0)
     assert not found.due  # at most one refresh here
+
+
+def test_settings_without_a_meaning_are_refused():
+    for bad in ({"window": 0}, {"turns": 0}, {"samples": 1}):
+        with pytest.raises(msgspec.ValidationError, match="refresh: window and turns"):
+            msgspec.convert(bad, RefreshConfig)
 
 
 def test_the_pool_stays_where_nothing_qualifies():

@@ -1,6 +1,7 @@
 from fractions import Fraction
 from math import comb, factorial
 
+import msgspec
 import pytest
 
 from pivotune.turns.adaptive import (
@@ -39,6 +40,12 @@ def test_all_samples_decide_for_certain():
     for successes in range(9):
         assert chance_wanted(successes, 8, 8, 0.75) == float(is_wanted(successes, 8, 0.75))
         assert is_decided(successes, 8, 8, config)
+
+
+def test_settings_without_a_meaning_are_refused():
+    for bad in ({"first": 0}, {"doubt": 0.5}, {"doubt": -0.1}):
+        with pytest.raises(msgspec.ValidationError, match="adaptive: first starts at 1"):
+            msgspec.convert(bad, AdaptiveConfig)
 
 
 def test_what_stopping_saves_and_at_what_agreement():

@@ -110,12 +110,14 @@ class TaxConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half of `rollouts` (ours: 64 rollouts for K = 32, as published). `checkpoints`: rollouts a
     task of every policy that training validated, all of which are then kept; methods are also
     compared where their first tries are equally good. 0: they are neither kept nor played.
+    `methods`: only these; none named are all.
     """
 
     rollouts: int = 0
     tasks: int = 100
     k: int = 0
     checkpoints: int = 0
+    methods: tuple[str, ...] = ()
 
 
 class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -197,6 +199,11 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def rule_of(self, method: Method) -> str:
         return method.rule or self.select.rule
 
+    @property
+    def taxed_methods(self) -> tuple[str, ...]:
+        """Those whose tax is counted, where it is counted at all."""
+        return self.tax.methods or tuple(self.methods)
+
 
 def model_path(name: str) -> str:
     """The folder or hub name that a model's name stands for; SmolLM2 is converted once, here."""
@@ -226,6 +233,7 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             got=recipe.profile.samples,
             expected="at least 2; 8 is the usual number",
         )
+    _check_adaptive(recipe, where)
     check_trackers(recipe.track, where)
     if recipe.prompts == "transcript" and recipe.sampler == "server":
         raise RecipeError(
@@ -249,6 +257,13 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             expected="rollouts of at least 2 (or 0: not measured), k and checkpoints from 0 to "
             "rollouts",
         )
+    if strangers := set(tax.methods) - set(recipe.methods):
+        raise RecipeError(
+            "tax.methods: no such method",
+            where=where,
+            got=", ".join(sorted(strangers)),
+            expected=f"some of {', '.join(recipe.methods)}",
+        )
     warm = recipe.warm_start
     if warm.steps and not (warm.batch >= 1 and 0 < warm.share < 1):
         raise RecipeError(
@@ -261,3 +276,20 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
         if method.steps < 1 or method.batch < 1:
             raise RecipeError(f"methods.{key}: steps and batch start at 1", where=where, got=method)
     return recipe
+
+
+def _check_adaptive(recipe: Recipe, where: str) -> None:
+    """Turns that are sampled no further are decided for one rule and one threshold only."""
+    adaptive, select = recipe.profile.adaptive, recipe.select
+    rules = {select.rule, *(recipe.rule_of(method) for method in recipe.methods.values())}
+    if adaptive is None:
+        return
+    if adaptive.mean_below != select.mean_below or not rules <= {"adv", "random"}:
+        raise RecipeError(
+            "profile.adaptive stops where the rule adv is decided at its own threshold",
+            where=where,
+            got=f"rules {', '.join(sorted(rules))}, profile.adaptive.mean_below "
+            f"{adaptive.mean_below:g}, select.mean_below {select.mean_below:g}",
+            expected="the rule adv (or random), and the same threshold twice",
+            fix="leave profile.adaptive out, or make the two agree",
+        )

@@ -41,6 +41,13 @@ class RefreshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most: int = 4
     """Refreshes of a run at most."""
 
+    def __post_init__(self) -> None:
+        if min(self.window, self.turns) < 1 or self.samples < 2:
+            raise ValueError(
+                "refresh: window and turns start at 1, samples at 2; got "
+                f"window {self.window}, turns {self.turns}, samples {self.samples}"
+            )
+
 
 @dataclass(slots=True)
 class _Seen:

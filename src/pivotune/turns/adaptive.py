@@ -32,6 +32,13 @@ class AdaptiveConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     success_at: float = 0.5
     """A reward from which on a sample counts as a success."""
 
+    def __post_init__(self) -> None:
+        if self.first < 1 or not 0 <= self.doubt < 0.5:
+            raise ValueError(
+                "adaptive: first starts at 1, doubt lies between 0 and one half; got "
+                f"first {self.first}, doubt {self.doubt}"
+            )
+
 
 class Saving(msgspec.Struct, frozen=True):
     """Samples of all turns with a fixed K, those that were needed, and the share of turns that
