@@ -1,6 +1,6 @@
 import msgspec
 
-from pivotune.core.types import Message, Task, Trajectory, Turn
+from pivotune.core.types import Message, Task, ToolCall, Trajectory, Turn
 from pivotune.turns.candidates import CandidateConfig, choose_candidates, is_expert
 
 BASE = Turn("t#0", "t", Task("t", "d"), 0, (Message("user", "a b"),), (), Message("assistant", "c"))
@@ -16,6 +16,7 @@ def test_every_turn_left_out_has_a_reason():
         with_(id="u#0"),
         with_(id="v#0", expert=Message("assistant", "d")),
         with_(id="w#0", meta={"tool_error": True}),
+        with_(id="y#0", expert=Message("assistant", "", (ToolCall("go", None, '{"to": '),))),
         with_(id="x#0", state=(Message("user", "a b c d e"),)),
     ]
     found = choose_candidates(
@@ -27,6 +28,7 @@ def test_every_turn_left_out_has_a_reason():
     assert found.dropped == {
         "exact duplicate": 1,
         "the call ended in a tool error": 1,
+        "the expert's arguments are no JSON object": 1,
         "prefix over the limit": 1,
     }
 

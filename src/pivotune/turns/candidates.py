@@ -50,8 +50,10 @@ def choose_candidates(
     count_tokens: Callable[[Sequence[Message], Turn], int | None],
     max_prompt_tokens: int,
 ) -> Candidates:
-    """Leave out tool errors, exact duplicates and prefixes over the limit, in this order.
+    """Leave out tool errors, unreadable experts, exact duplicates and prefixes over the limit, in
+    this order.
 
+    An expert whose arguments are no JSON object can be neither compared nor shown in a prompt.
     `count_tokens` gives None for a prefix that the chat template refuses.
     """
     dropped: dict[str, int] = {}
@@ -62,6 +64,8 @@ def choose_candidates(
         key = content_hash(prefix_hash(turn), turn.expert)
         if tool_error(turn):
             reason = "the call ended in a tool error"
+        elif any(call.arguments is None for call in turn.expert.tool_calls):
+            reason = "the expert's arguments are no JSON object"
         elif key in seen:
             reason = "exact duplicate"
         elif (count := count_tokens(turn.state, turn)) is None:
