@@ -7,49 +7,35 @@ that: retrieved skills stand in the training prompt. How they are found is not, 
 by group of tasks, as for Skill-SD; tasks without one are plain GRPO.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
-import msgspec
-
-from pivotune.core.errors import RecipeError
 from pivotune.core.protocols import Environment, OracleView, StepResult
 from pivotune.core.types import Message, Task, ToolSpec, Turn
+from pivotune.train.episodes import EpisodeGroup, EpisodeObjective, Shaped, grpo_rows
 from pivotune.train.objective import Materials, required
-from pivotune.train.objectives.episode_grpo import EpisodeGrpo, EpisodeGrpoConfig
-from pivotune.turns.hints import SKILL_HINT, check_template, with_lesson
+from pivotune.train.skills import SkillConfig, check_skills, skill_of
+from pivotune.turns.hints import with_lesson
 
 
-class SkillGrpoConfig(EpisodeGrpoConfig, frozen=True, forbid_unknown_fields=True):
-    """Skills are given; the passage is ours."""
-
-    skills: dict[str, str] = msgspec.field(default_factory=dict)
-    """A skill by group of tasks; "" for tasks of any other group."""
-    hint: str = SKILL_HINT
-    """The passage with {lesson} that shows a skill."""
-
-
-class SkillGrpo(EpisodeGrpo):
+class SkillGrpo(EpisodeObjective):
     """GRPO on other openings."""
 
     name = "skill_grpo"
-    Config = SkillGrpoConfig
+    Config = SkillConfig
 
-    def __init__(self, materials: Materials, config: SkillGrpoConfig) -> None:
-        check_template(config.hint, "lesson")
-        if not config.skills:
-            raise RecipeError(
-                "skill_grpo: no skills are given",
-                fix='name some: settings.skills = {"" = "Look into shut places."}',
-            )
+    def __init__(self, materials: Materials, config: SkillConfig) -> None:
+        check_skills(config, self.name)
         make = required(materials.make_environment, "environments", self.name)
         shown = replace(materials, make_environment=lambda task: _Skilled(make(task), self._show))
         super().__init__(shown, config)
 
+    def shape(self, groups: Sequence[EpisodeGroup], step: int) -> Shaped:
+        return Shaped(grpo_rows(groups))
+
     def _show(self, task: Task, opening: tuple[Message, ...]) -> tuple[Message, ...]:
-        skills: dict[str, str] = self.config.skills
-        skill = skills.get(str(task.payload.get("group", "")), skills.get("", ""))
+        skill = skill_of(self.config, task)
         return with_lesson(opening, skill, self.config.hint) if skill else opening
 
 

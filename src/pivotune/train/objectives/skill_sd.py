@@ -11,13 +11,10 @@ published method finds and keeps its skills is not public: here they are given.
 import time
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
-from pivotune.core.errors import RecipeError
 from pivotune.core.types import Cost
 from pivotune.train.episodes import (
-    EpisodeConfig,
     EpisodeGroup,
     EpisodeObjective,
     Row,
@@ -27,19 +24,16 @@ from pivotune.train.episodes import (
 )
 from pivotune.train.gaps import Spoken, token_gaps
 from pivotune.train.objective import Materials
-from pivotune.turns.hints import SKILL_HINT, check_template, with_lesson
+from pivotune.train.skills import SkillConfig, check_skills, skill_of
+from pivotune.turns.hints import with_lesson
 from pivotune.turns.rollout import contexts
 
 
-class SkillSdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
+class SkillSdConfig(SkillConfig, frozen=True, forbid_unknown_fields=True):
     """The published coefficient; the rest is ours."""
 
     coefficient: float = 0.001
     """c; 0 builds no term."""
-    skills: dict[str, str] = msgspec.field(default_factory=dict)
-    """A skill by group of tasks; "" for tasks of any other group."""
-    hint: str = SKILL_HINT
-    """The passage with {lesson} that shows a skill."""
 
 
 class SkillSd(EpisodeObjective):
@@ -50,12 +44,8 @@ class SkillSd(EpisodeObjective):
 
     def __init__(self, materials: Materials, config: SkillSdConfig) -> None:
         super().__init__(materials, config)
-        check_template(config.hint, "lesson")
-        if config.coefficient and not config.skills:
-            raise RecipeError(
-                "skill_sd: no skills are given",
-                fix='name some: settings.skills = {"" = "Look into shut places."}',
-            )
+        if config.coefficient:
+            check_skills(config, self.name)
 
     def shape(self, groups: Sequence[EpisodeGroup], step: int) -> Shaped:
         if not self.config.coefficient:
@@ -65,7 +55,7 @@ class SkillSd(EpisodeObjective):
         found: list[Row] = []
         cost = Cost()
         for row in all_rows(groups, weight=0.0):
-            skill = self._skill(row)
+            skill = skill_of(self.config, row.group.task)
             if skill:
                 taught, used = self._taught(row, skill)
                 found.append(taught)
@@ -74,11 +64,6 @@ class SkillSd(EpisodeObjective):
                 found.append(live[row.name])
         seconds = Cost(seconds=time.perf_counter() - started)
         return Shaped(found, (), {}, phases={"teach": cost + seconds})
-
-    def _skill(self, row: Row) -> str:
-        skills: dict[str, str] = self.config.skills
-        group = str(row.group.task.payload.get("group", ""))
-        return skills.get(group, skills.get("", ""))
 
     def _taught(self, row: Row, skill: str) -> tuple[Row, Cost]:
         config, tools = self.config, row.episode.tools
