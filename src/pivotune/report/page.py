@@ -165,7 +165,7 @@ def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]
         return
     samples = data.pivot_sets[0].samples if data.pivot_sets else 0
     yield Plot(
-        "How often the policy succeeds",
+        "How often the base succeeds",
         "Turns at the two ends teach nothing: every sample gets the same reward.",
         plots.plot_means(figures, samples),
         tables.mean_table(figures),
@@ -205,7 +205,7 @@ def _curse(data: ReportData) -> str:
         f"Turns chosen because an estimate from K = {first.samples} samples came out low are "
         f"partly chosen by luck. Sampled again, {first.pivots.turns:,} of them have a mean reward "
         f"of {number(first.pivots.mean)} (when chosen: {number(first.profiled_mean)}), and "
-        f"{percent(first.pivots.live_share.value)} of their groups still hold both results; on "
+        f"{percent(first.pivots.live_share.value)} of them give both results again; of "
         f"random turns {percent(first.random.live_share.value)} do."
     )
 
@@ -252,21 +252,21 @@ _CURVES = (
         "entropy",
         "Entropy",
         "entropy (nats a token)",
-        "How undecided the policy still is about its next token.",
+        "How undecided the model still is about its next token.",
         1,
     ),
     (
         "kl",
         "Distance from the base",
         "KL to the base (nats a token)",
-        "How far the policy has moved away from where it started.",
+        "How far the model has moved away from where it started.",
         1,
     ),
     (
         "ce",
         "Imitation loss",
         "cross-entropy (nats a token)",
-        "How surprised the policy is by the actions it imitates.",
+        "How surprised the model is by the actions it imitates.",
         1,
     ),
     (

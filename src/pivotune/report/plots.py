@@ -151,7 +151,7 @@ def plot_means(figures: TurnFigures, samples: int) -> Markup:
 
     return draw_svg(
         "means",
-        "How often the policy succeeds at each turn",
+        "How often the base succeeds at each turn",
         f"Histogram of the mean reward of {figures.turns} turns; {figures.selected} are pivots.",
         draw,
     )

@@ -50,7 +50,7 @@ def recovery_table(found: Recovery) -> Table:
     rows = [(show_line(each.name), each) for each in found.policies]
     rows += [(_DIAGNOSIS.get(each.name, show_line(each.name)), each) for each in found.diagnosis]
     return table(
-        ("policy", "recovers", "95 % interval", "turns when it does", "optimal turns"),
+        ("model", "recovers", "95 % interval", "turns when it does", "optimal turns"),
         (
             (
                 name,

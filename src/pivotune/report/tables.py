@@ -51,7 +51,7 @@ def score_table(suite: SuiteScores) -> Table:
     """Change and success of every policy on one suite."""
     reasons = (each.success.reason for each in suite.scores)
     return table(
-        ("policy", "change (points)", "95 % interval", "success", "95 % interval", "tasks"),
+        ("model", "change (points)", "95 % interval", "success", "95 % interval", "tasks"),
         (
             (
                 show_line(each.policy),

@@ -23,7 +23,7 @@ def over_seeds_table(found: TaxOverSeeds) -> Table:
     left_out = ", ".join(map(show_line, found.left_out))
     return table(
         (
-            "policy",
+            "model",
             "1 try (%)",
             f"{say_tries(k)} (%)",
             f"A({k})",
@@ -45,7 +45,7 @@ def over_seeds_table(found: TaxOverSeeds) -> Table:
             )
             for each in found.policies
         ),
-        f"Means of {found.seeds} seeds, in brackets their range. Tax: base minus policy, positive: "
+        f"Means of {found.seeds} seeds, in brackets their range. Tax: base minus model, positive: "
         "headroom lost. Clear: the 95 % interval of Tax S within a seed does not hold zero."
         + (f" Left out, because a run lacks them: {left_out}." if left_out else ""),
     )

@@ -30,7 +30,7 @@ def score_table(comparisons: Sequence[TaxComparison]) -> Table:
     left_out = max(len(each.left_out) for each in comparisons)
     return table(
         (
-            "policy",
+            "model",
             "1 try",
             f"{first.k:,} tries",
             f"A({first.k})",
@@ -145,7 +145,7 @@ def reliability_table(found: Sequence[Reliability]) -> Table:
     """The share of tasks that all of k tries solve, and how often two tries agree."""
     shown = budgets(len(found[0].curve.values)) if found else []
     return table(
-        ("policy", *(f"all of {say_tries(k)}" for k in shown), "two tries agree"),
+        ("model", *(f"all of {say_tries(k)}" for k in shown), "two tries agree"),
         (
             (
                 show_line(each.name),
@@ -163,7 +163,7 @@ def class_table(comparisons: Sequence[TaxComparison]) -> Table:
     rows = [(BASE, comparisons[0].base.classes)]
     rows += [(show_line(each.name), each.post.classes) for each in comparisons]
     return table(
-        ("policy", *CLASS_NAMES),
+        ("model", *CLASS_NAMES),
         ((name, *(number(count) for count in class_counts(classes))) for name, classes in rows),
     )
 
