@@ -4,7 +4,7 @@ import numpy as np
 from lab.test_base_model import SMALL
 from pivotune.core.store import read_json
 from pivotune.lab.measure import MeasureConfig
-from pivotune.lab.mixture import draw_conversations
+from pivotune.lab.mixture import draw_conversations, draw_mixture
 from pivotune.lab.teacher import (
     TeacherCard,
     TeacherConfig,
@@ -50,6 +50,10 @@ def test_a_step_has_judged_games_besides(chat):
         (segment,) = tree.segments
         taught = chat.decode(segment.ids[segment.signal.ce_weights > 0].tolist())
         assert taught.startswith(("turn ", "no mistake"))
+    mixture = draw_mixture(chat, teacher_mixture(config, seed=0), 1)
+    assert [tree.id for tree in trees[:-3]] == [tree.id for tree in mixture]
+    for ours, theirs in zip(trees, mixture, strict=False):
+        np.testing.assert_array_equal(ours.segments[0].ids, theirs.segments[0].ids)
     others = TeacherObjective(chat, config, seed=0).collect(2).trees
     assert {tuple(tree.segments[0].ids) for tree in judged}.isdisjoint(
         tuple(tree.segments[0].ids) for tree in others

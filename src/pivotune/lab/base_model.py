@@ -23,7 +23,7 @@ from pivotune.lab.mixture import MixtureConfig, composition, draw_mixture, mixtu
 from pivotune.lab.tokenizer import save_tokenizer, train_tokenizer
 from pivotune.models.chat import ChatFormat
 from pivotune.models.fresh import ModelShape, fresh_policy
-from pivotune.models.policy import load_policy
+from pivotune.models.policy import Policy, load_policy
 from pivotune.models.sampler import TorchSampler
 from pivotune.train.objective import Collected, Stateless
 from pivotune.train.trainer import TrainConfig, TrainResult, train
@@ -97,6 +97,17 @@ def train_base(
     return train(policy, objective, settings, out / "run", on_step=on_step)
 
 
+def keep_model(result: TrainResult, out: Path) -> Policy:
+    """Copy a finished policy to `out/model`, and load it from there."""
+    shutil.copytree(result.policy, out / "model", dirs_exist_ok=True)
+    return load_policy(out / "model")
+
+
+def seconds_of(result: TrainResult) -> float:
+    """What a training took, to a tenth."""
+    return round(sum(cost.seconds for cost in result.costs.values()), 1)
+
+
 def build_base(
     out: Path,
     config: BaseConfig,
@@ -107,8 +118,7 @@ def build_base(
 ) -> BaseCard:
     """Train, measure, and write `out/model` with its card."""
     result = train_base(out, config, seed=seed, on_step=on_step)
-    shutil.copytree(result.policy, out / "model", dirs_exist_ok=True)
-    policy = load_policy(out / "model")
+    policy = keep_model(result, out)
     costs = result.costs.values()
     card = BaseCard(
         config=config,
@@ -116,7 +126,7 @@ def build_base(
         parameters=sum(each.numel() for each in policy.model.parameters()),
         composition=composition(policy.chat, config.mixture),
         trained_tokens=sum(cost.trained_tokens for cost in costs),
-        seconds=round(sum(cost.seconds for cost in costs), 1),
+        seconds=seconds_of(result),
         measured_by=measure,
         measured=measure_base(TorchSampler(policy), measure),
     )

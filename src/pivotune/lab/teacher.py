@@ -9,7 +9,6 @@ where one went wrong.
     out/model/    the policy, named as `teacher_model` in a recipe; model/card.json what it can do
 """
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,14 @@ import msgspec
 from pivotune.core.store import write_json
 from pivotune.domains.household.environment import generated_task
 from pivotune.domains.household.generator import TINY_GAMES
-from pivotune.lab.base_model import BaseConfig
+from pivotune.lab.base_model import BaseConfig, MixtureObjective, keep_model, seconds_of
 from pivotune.lab.measure import BaseMeasure, MeasureConfig, measure_base
-from pivotune.lab.mixture import MixtureConfig, draw_mixture, judging_messages
+from pivotune.lab.mixture import MixtureConfig, judging_messages
 from pivotune.lab.rendering import conversation_tree
 from pivotune.models.chat import ChatFormat
-from pivotune.models.policy import Policy, load_policy
+from pivotune.models.policy import Policy
 from pivotune.models.sampler import TorchSampler
-from pivotune.train.objective import Collected, Stateless
+from pivotune.train.objective import Collected
 from pivotune.train.trainer import TrainConfig, train
 
 _FIRST_JUDGED = 40_000_000
@@ -68,20 +67,19 @@ def teacher_mixture(config: TeacherConfig, seed: int) -> MixtureConfig:
     )
 
 
-class TeacherObjective(Stateless):
+class TeacherObjective(MixtureObjective):
     """Likelihood of the mixture's words and of judgements."""
 
     def __init__(self, chat: ChatFormat, config: TeacherConfig, seed: int) -> None:
-        self._chat = chat
-        self._config = config
-        self._mixture = teacher_mixture(config, seed)
+        super().__init__(chat, teacher_mixture(config, seed))
+        self._judged = config.judged
 
     def collect(self, step: int) -> Collected:
-        trees = draw_mixture(self._chat, self._mixture, step)
-        for number in range(self._config.judged):
-            game = _FIRST_JUDGED + step * self._config.judged + number
+        trees = list(super().collect(step).trees)
+        for number in range(self._judged):
+            game = _FIRST_JUDGED + step * self._judged + number
             messages = judging_messages(
-                generated_task(game, "train", TINY_GAMES), self._mixture.doubts, self._mixture.seed
+                generated_task(game, "train", TINY_GAMES), self._config.doubts, self._config.seed
             )
             trees.append(conversation_tree(self._chat, f"judged {step}.{number}", messages, ()))
         return Collected(trees)
@@ -109,13 +107,13 @@ def build_teacher(
     )
     objective = TeacherObjective(base.chat, config, seed)
     result = train(base, objective, settings, out / "run", on_step=on_step)
-    shutil.copytree(result.policy, out / "model", dirs_exist_ok=True)
+    policy = keep_model(result, out)
     card = TeacherCard(
         config=config,
         base_hash=base_hash,
         seed=seed,
-        seconds=round(sum(cost.seconds for cost in result.costs.values()), 1),
-        measured=measure_base(TorchSampler(load_policy(out / "model")), measure),
+        seconds=seconds_of(result),
+        measured=measure_base(TorchSampler(policy), measure),
     )
     write_json(out / "model" / "card.json", card)
     return card
