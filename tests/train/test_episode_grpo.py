@@ -1,17 +1,29 @@
 import json
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 
 from pivotune.core.errors import RecipeError, VerifierError
+from pivotune.evaluate.suites import Suite, score_suite
 from pivotune.models.packing import flatten_signals
 from pivotune.train.episodes import Rollouts, row_trees
 from pivotune.train.objective import Materials
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo, EpisodeGrpoConfig
-from pivotune.train.trainer import TrainConfig, train
+from pivotune.train.trainer import TrainConfig, Validation, train
+from pivotune.turns.rollout import EpisodeLimits
 from pivotune.turns.sampling import PtgsConfig
-from train.playground import SMALL, ByteGame, materials, played_tokens, same_trees, trained_tokens
+from train.playground import (
+    SMALL,
+    ByteGame,
+    Finishing,
+    materials,
+    played_tokens,
+    same_trees,
+    tasks,
+    trained_tokens,
+)
 from train.toy import small_policy
 
 
@@ -117,6 +129,57 @@ def test_a_resumed_run_has_the_same_weights_and_tallies(tmp_path):
     whole, resumed = run(tmp_path / "a", 3), run(tmp_path / "b", 2, 3)
     assert whole == resumed
     assert len(whole[1]["ptgs"]) == 4
+
+
+class Recording(Finishing):
+    """Notes the temperatures that it is asked for."""
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        self.asked = []
+
+    def sample(self, requests):
+        self.asked += [request.temperature for request in requests]
+        return super().sample(requests)
+
+
+def test_ptgs_never_reaches_a_validation(tmp_path):
+    policy = small_policy()
+    sampler = Recording(policy)
+    limits = EpisodeLimits(max_turns=3, max_tokens=2)
+    suite = Suite("seen", "in_domain", tuple(tasks(2)), temperature=0.7, limits=limits)
+    validated = []
+
+    def evaluate(step):
+        before = len(sampler.asked)
+        found = score_suite(sampler, suite, lambda task: ByteGame(), seed=0)
+        validated.extend(sampler.asked[before:])
+        del sampler.asked[before:]
+        return Validation(*found)
+
+    objective = EpisodeGrpo(
+        materials(policy, sampler=sampler), config(batch=2, ptgs=PtgsConfig(tau=1.5))
+    )
+    how = TrainConfig(steps=1, learning_rate=1e-2, evaluate_every=1)
+    train(policy, objective, how, tmp_path, evaluate=evaluate)
+    assert set(validated) == {0.7}
+    assert len(set(sampler.asked)) == 2  # a temperature of its own for each task
+
+
+def test_a_failed_environment_is_no_lost_game_of_a_validation():
+    class Sometimes(ByteGame):
+        def step(self, action):
+            if self.task.id == "g0":
+                raise RuntimeError("out of order")
+            return super().step(action)
+
+    suite = Suite("seen", "in_domain", tuple(tasks(2)), limits=EpisodeLimits(3, 2))
+    alone = msgspec.structs.replace(suite, tasks=suite.tasks[1:])
+    sampler = Finishing(small_policy())
+    scores = [
+        score_suite(sampler, each, lambda task: Sometimes(), seed=0)[0] for each in (suite, alone)
+    ]
+    assert scores[0] == scores[1] in (0.0, 1.0)
 
 
 @pytest.mark.slow

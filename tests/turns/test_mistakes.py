@@ -181,6 +181,16 @@ def test_statements_that_cannot_be_used_are_counted_by_reason():
         assert found.problems == problems, text
 
 
+def test_an_answer_that_the_limit_cut_is_named_so():
+    bad = play(household_task(), goto_elsewhere, 5)
+    whole = answer([{"turn": i, "action": "look"} for i in range(1, 6)])
+    found = model(whole).detect([bad], limit=5, seed=0)
+    assert "cut off" not in found.problems
+    sampler = ScriptedSampler(lambda messages, tools, row: whole)
+    short = ModelTeacher(sampler, MAKE, QUESTIONS["json"], max_tokens=20)
+    assert short.detect([bad], limit=5, seed=0).problems == {"cut off": 1}
+
+
 def test_an_answer_without_an_action_gives_the_lesson_only():
     bad = play(household_task(), goto_elsewhere, 5)
     found = model(answer([], "  Open\nboxes. ")).detect([bad], limit=2, seed=0)

@@ -1,3 +1,5 @@
+import pytest
+
 from pivotune.core.protocols import StepResult
 from pivotune.core.types import Message, Task, ToolSpec
 from pivotune.models.scripted import ScriptedSampler
@@ -37,13 +39,13 @@ def act(messages, tools, row):
     return "<tool_call>act{}</tool_call>"
 
 
-def play(steps, *, live=2, max_turns=5, context=10_000):
+def play(steps, *, live=2, max_turns=5, context=10_000, make=CountDown):
     tasks = [Task(f"t{i}", "toy", payload={"steps": n}) for i, n in enumerate(steps)]
     told = []
     episodes = run_episodes(
         ScriptedSampler(act, context_limit=context),
         [Play(task) for task in tasks],
-        lambda task: CountDown(),
+        lambda task: make(),
         temperature=1.0,
         seed=0,
         limits=EpisodeLimits(max_turns=max_turns, max_tokens=8, live=live),
@@ -69,6 +71,27 @@ def test_a_broken_environment_is_a_failed_episode_without_a_reward():
     assert (broken.ended, broken.reward) == ("failed", None)
     assert "out of order" in broken.problem
     assert fine.reward == 1.0
+
+
+@pytest.mark.parametrize("broken", ["reset", "reward", "nan"])
+def test_whatever_breaks_in_an_environment_fails_its_own_episode_only(broken):
+    class Odd(CountDown):
+        def reset(self, task):
+            self.odd = task.id == "t0"
+            if self.odd and broken == "reset":
+                raise KeyError("no such room")
+            return super().reset(task)
+
+        def reward(self):
+            if self.odd:
+                return float("nan") if broken == "nan" else 1 / 0
+            return super().reward()
+
+    found, other = play([2, 2], make=Odd)[0]
+    assert (found.ended, found.reward) == ("failed", None)
+    said = {"reset": "no such room", "reward": "division by zero", "nan": "the reward is nan"}
+    assert said[broken] in found.problem
+    assert (other.ended, other.reward) == ("done", 1.0)
 
 
 def test_a_history_that_no_longer_fits_ends_the_episode():

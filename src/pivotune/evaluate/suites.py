@@ -96,17 +96,22 @@ def evaluate_suite(
 def score_suite(
     sampler: Sampler, suite: Suite, make_environment: MakeEnvironment, *, seed: int
 ) -> tuple[float, Cost]:
-    """Share of successful episodes, played at once and kept nowhere: for validation."""
+    """Share of successful episodes, played at once and kept nowhere: for validation.
+
+    Episodes whose environment failed are left out, as everywhere.
+    """
     plays = [Play(task, repeat) for task in suite.tasks for repeat in range(suite.rollouts)]
-    start, won, total = time.perf_counter(), 0, Cost()
+    start, won, known, total = time.perf_counter(), 0, 0, Cost()
 
     def count(number: int, episode: Episode, cost: Cost) -> None:
-        nonlocal won, total
-        won += episode.reward is not None and episode.reward >= suite.success_at
+        nonlocal won, known, total
+        if episode.reward is not None:
+            known += 1
+            won += episode.reward >= suite.success_at
         total += cost
 
     _play(sampler, suite, plays, make_environment, seed, count)
-    return won / max(1, len(plays)), total + Cost(seconds=time.perf_counter() - start)
+    return won / max(1, known), total + Cost(seconds=time.perf_counter() - start)
 
 
 def _play(

@@ -23,7 +23,7 @@ class TeacherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: float = 0.0
     """A model's answers are sampled at it."""
     max_tokens: int = 0
-    """Limit of a model's answer; 0: what the form of question needs (judging 64, json 512)."""
+    """Limit of a model's answer; 0: what the form of question needs (judging 64, json 256)."""
 
     @property
     def is_model(self) -> bool:

@@ -12,7 +12,7 @@ and that cannot be used is counted under a reason.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +24,9 @@ from pivotune.core.types import Completion, Cost, Episode, Message, Task, ToolSp
 from pivotune.turns.questions import Answer, Question
 from pivotune.turns.rollout import MakeEnvironment, contexts
 from pivotune.turns.wording import committed, spell_action
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -88,19 +91,18 @@ def replayed(episode: Episode, make: MakeEnvironment) -> Iterator[Environment]:
     Raises `ReplayDiffersError` where an answer is not the recorded one, or none comes.
     """
     environment = make(episode.task)
-    if _answer(lambda: environment.reset(episode.task)) != episode.opening:
+    if _answer(environment.reset, episode.task) != episode.opening:
         raise ReplayDiffersError
     yield environment
     for turn in episode.turns:
-        said = turn.completion.message
-        if _answer(lambda said=said: environment.step(said).replies) != turn.replies:
+        if _answer(environment.step, turn.completion.message).replies != turn.replies:
             raise ReplayDiffersError
         yield environment
 
 
-def _answer(act: Callable[[], tuple[Message, ...]]) -> tuple[Message, ...]:
+def _answer(act: Callable[[T], R], given: T) -> R:
     try:
-        return act()
+        return act(given)
     except Exception as error:  # an environment that breaks is not the one that was played
         raise ReplayDiffersError from error
 

@@ -33,13 +33,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Question(Protocol):
-    """Words of a question and of its answer. `by_acting`: an action is asked for by acting."""
+    """Words of a question and of its answer. `by_acting`: an action is asked for by acting.
+
+    `answer_tokens`: how long an answer about an episode may well be.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def by_acting(self) -> bool: ...
+
+    @property
+    def answer_tokens(self) -> int: ...
 
     def about_episode(self, episode: Episode, limit: int) -> tuple[Message, ...]: ...
 
@@ -55,6 +61,7 @@ class JsonQuestion:
 
     name = "json"
     by_acting = False
+    answer_tokens = 256
 
     def about_episode(self, episode: Episode, limit: int) -> tuple[Message, ...]:
         start = "\n".join(each.content for each in episode.opening)
@@ -80,7 +87,8 @@ class JsonQuestion:
         except JsonProblemError:
             value = None
         if not isinstance(value, dict):
-            return Answer(problems={"not a JSON object": 1})
+            cut = completion.finish == "length"
+            return Answer(problems={"cut off" if cut else "not a JSON object": 1})
         lesson = value.get("lesson")
         problems: Counter[str] = Counter()
         listed = value.get("turns", [])
@@ -126,6 +134,7 @@ class JudgingQuestion:
 
     name = "judging"
     by_acting = True
+    answer_tokens = 64
 
     def about_episode(self, episode: Episode, limit: int) -> tuple[Message, ...]:
         errand = episode.opening[-1].content.rpartition(_ERRAND)[2]

@@ -4,6 +4,7 @@ Both hand the sampler as many requests at once as they can; every random stream 
 the turn or the task, so results do not depend on how the work is cut into batches.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -207,7 +208,14 @@ class _Live:
     def end(
         self, ended: Literal["done", "turns", "context", "failed"], problem: str = ""
     ) -> Episode:
-        reward = None if ended == "failed" else self.environment.reward()
+        reward = None
+        if ended != "failed":
+            try:
+                reward = float(self.environment.reward())
+                if not math.isfinite(reward):
+                    raise ValueError(f"the reward is {reward}")
+            except Exception as error:
+                reward, ended, problem = None, "failed", _say_failure(error)
         turns = tuple(self.turns)
         return Episode(self.task, self.opening, turns, reward, ended, problem, self.tools)
 
@@ -243,8 +251,8 @@ def run_episodes(
             number, play = queue.pop()
             try:
                 live.append(_Live(number, play, make_environment(play.task), seed))
-            except PivotuneError as error:
-                failed = Episode(play.task, (), (), None, "failed", str(error))
+            except Exception as error:
+                failed = Episode(play.task, (), (), None, "failed", _say_failure(error))
                 finish(number, failed, play.name)
         live = _play_round(sampler, live, finish, temperature=temperature, seed=seed, limits=limits)
     return [finished[number] for number in range(len(plays))]
@@ -297,7 +305,7 @@ def _take_step(live: _Live, completion: Completion, max_turns: int) -> Episode |
     except Exception as error:
         # An environment that breaks is a failed episode with a reason, not a lost task.
         live.turns.append(EpisodeTurn(completion, ()))
-        return live.end("failed", f"{type(error).__name__}: {error}")
+        return live.end("failed", _say_failure(error))
     live.turns.append(EpisodeTurn(completion, result.replies))
     live.history += [completion.message, *result.replies]
     if result.done:
@@ -305,6 +313,10 @@ def _take_step(live: _Live, completion: Completion, max_turns: int) -> Episode |
     if len(live.turns) >= max_turns:
         return live.end("turns")
     return None
+
+
+def _say_failure(error: Exception) -> str:
+    return str(error) if isinstance(error, PivotuneError) else f"{type(error).__name__}: {error}"
 
 
 def contexts(episode: Episode) -> list[tuple[Message, ...]]:
