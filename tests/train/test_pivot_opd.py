@@ -14,7 +14,7 @@ from pivotune.train.episodes import Rollouts, all_rows, row_trees
 from pivotune.train.losses import FlatTokens, LossConfig, micro_batch_loss
 from pivotune.train.objectives.episode_grpo import EpisodeGrpo, EpisodeGrpoConfig
 from pivotune.train.objectives.pivot_opd import PivotOpd, PivotOpdConfig
-from pivotune.train.pivotal import assert_no_hint
+from pivotune.train.pivotal import assert_no_hint, unsaid
 from pivotune.train.teachers import TeacherConfig
 from pivotune.turns.hints import ACTION_HINT, leaks, with_action_hint
 from pivotune.turns.mistakes import OracleTeacher
@@ -120,7 +120,7 @@ def test_with_ptgs_terms_are_at_the_reference_temperature_and_rows_at_their_own(
 def test_the_lesson_reaches_every_turn():
     answer = '{"turns": [], "lesson": "Even is good."}'
     teacher = ScriptedSampler(lambda messages, tools, row: answer)
-    asked = TeacherConfig("model", "json")
+    asked = TeacherConfig("model", question="json")
     shaped = pivot_opd(
         materials(teacher=teacher), w_traj=0.5, teacher=asked, lesson_hint="{lesson}"
     ).shape(groups(), 0)
@@ -137,7 +137,7 @@ def test_the_lesson_reaches_every_turn():
 def test_a_models_marks_are_compared_with_the_oracles_before_training():
     answer = '{"turns": [{"turn": 1, "action": "b"}, {"turn": 9, "action": "b"}]}'
     teacher = ScriptedSampler(lambda messages, tools, row: answer)
-    asked = TeacherConfig("model", "json")
+    asked = TeacherConfig("model", question="json")
     objective = pivot_opd(materials(teacher=teacher), w_prev=0.1, teacher=asked)
     metrics = objective.shape(groups(), 0).metrics
     marks = [marks_by_hand(row.episode) for row in all_rows(groups())]
@@ -276,6 +276,18 @@ def test_a_prompt_with_a_hint_is_a_bug():
             assert_no_hint(chat, [tree], ["Decide in your own way"])
 
 
+def test_who_says_a_passage_by_himself_is_no_bug():
+    played = groups()
+    said = played[0].episodes[0].turns[0].completion.text
+    passages = ["Decide in your own way", said]
+    assert unsaid(passages, played) == passages[:1]
+    assert unsaid(["even"], played) == []  # the game's own word
+    every = {turn.replies[0].content for each in played[0].episodes for turn in each.turns}
+    hint = f"{{action}} {min(every)} of twelve letters"
+    # The template's words stand in no episode, so they are still searched for.
+    pivot_opd(w_prev=0.1, hint=hint).collect(0)
+
+
 def completion_of(text):
     return (
         groups()[0]
@@ -340,6 +352,31 @@ class Forgetful(ByteGame):
         return msgspec.structs.replace(result, replies=(reply,))
 
 
+class Breaks(ByteGame):
+    """Breaks in a way that no one foresaw: after so many steps of all its copies."""
+
+    left = 0
+
+    def step(self, action):
+        Breaks.left -= 1
+        if Breaks.left < 0:
+            raise KeyError("out of order")
+        return super().step(action)
+
+
+def test_an_environment_that_breaks_ends_the_chain_and_is_counted():
+    Breaks.left = 0
+    found, _ = recoveries(lambda messages, tools, row: "bb", make=Breaks)
+    assert (found.items, found.ended) == ((), {"the replay differs": 1})
+    Breaks.left = 1
+    found, _ = recoveries(lambda messages, tools, row: "bb", make=Breaks)
+    assert (len(found.items), found.ended) == (1, {"the environment failed": 1})
+    Breaks.left = 0
+    episode = all_rows(groups())[0].episode
+    marks = OracleTeacher(lambda task: Breaks()).detect([episode], limit=5, seed=0)
+    assert marks.problems == {"the replay differs": 1}
+
+
 def test_chains_end_where_they_must_and_say_why():
     found, _ = recoveries(lambda messages, tools, row: "bb", make=Forgetful)
     assert (found.items, found.ended) == ((), {"the replay differs": 1})
@@ -356,7 +393,7 @@ def test_settings_without_a_meaning_are_refused():
     with pytest.raises(RecipeError, match="needs a teacher"):
         pivot_opd(w_prev=0.1, teacher=TeacherConfig("model"))
     with pytest.raises(RecipeError, match="unknown form of question"):
-        pivot_opd(w_prev=0.1, teacher=TeacherConfig("self", "riddle"))
+        pivot_opd(w_prev=0.1, teacher=TeacherConfig("self", question="riddle"))
 
 
 def gradient(student, weights, advantages, likelihood):

@@ -327,6 +327,28 @@ def test_tcod_matches_the_teachers_distribution_on_the_first_turns(tmp_path):
         assert line["gradient_norm"] < 1e-3
 
 
+def test_tcod_compares_both_at_the_rows_own_temperature(tmp_path):
+    """The student is its own teacher: at different temperatures the divergence would not be 0."""
+    given = materials(teacher=materials().sampler)
+    hot = method("tcod", given, top_k=5, ptgs={"tau": 1.5})
+    how = TrainConfig(steps=1, learning_rate=0.0)
+    train(untrained(), hot, how, tmp_path)
+    line = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])
+    assert line["temperature_max"] > 1.05 * line["temperature_min"]
+    assert line["forward_kl"] == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_gaps_of_any_size_reach_the_limits_in_silence():
+    for sign in (1.0, -1.0):
+        gap = np.full(3, sign * 1e4, np.float32)
+        np.testing.assert_array_equal(gate(gap, SdarConfig()), np.float32(0.01 * (sign > 0)))
+        most = 1.2 if sign > 0 else 0.8
+        np.testing.assert_allclose(scaled_advantage(1.0, gap, 1.0, RlsdConfig()), most, 1e-6)
+        weights = turn_weights((gap, None), 0.5, 1.0, AgentOpsdConfig())
+        assert weights.tolist() == ([1.2, 0.8] if sign > 0 else [0.8, 1.2])
+
+
 def test_targets_that_are_no_distributions_are_refused():
     good = Targets(np.zeros((2, 1), int), np.full((2, 1), 0.5), np.ones(2, np.float32))
     for bad in (

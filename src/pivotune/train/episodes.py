@@ -203,14 +203,18 @@ class EpisodeObjective(ABC):
     def collect(self, step: int) -> Collected:
         groups = self.rollouts.play(step, self.max_turns(step))
         shaped = self.shape(groups, step)
-        trees = row_trees(shaped.rows, self.config.rows)
+        trees = share_trunks(row_trees(shaped.rows, self.config.rows), shaped.more)
+        self.inspect(groups, trees)
         played = sum((episode_cost(each) for g in groups for each in g.episodes), Cost())
         return Collected(
-            share_trunks(trees, shaped.more),
+            trees,
             {**episode_metrics(groups), **shaped.metrics},
             played + shaped.cost,
             shaped.phases,
         )
+
+    def inspect(self, groups: Sequence[EpisodeGroup], trees: Sequence[TokenTree]) -> None:  # noqa: B027
+        """What a method asserts of the trees that it is about to hand over."""
 
     def state(self) -> JsonObject:
         drawn = self.rollouts.temperatures

@@ -24,11 +24,12 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 def score_actions(
-    sampler: Sampler, spoken: Sequence[Spoken], temperature: float, top_k: int = 0
+    sampler: Sampler, spoken: Sequence[Spoken], temperature: float | None, top_k: int = 0
 ) -> tuple[list[TokenScores | None], Cost]:
     """Scores of every action's tokens; None where context and action do not fit the model.
 
-    What is scored is charged as prompt tokens: it is read, not sampled.
+    `temperature` None: that at which each action was sampled. What is scored is charged as prompt
+    tokens: it is read, not sampled.
     """
     lengths = [
         sampler.count(each.state, each.tools) + len(each.completion.token_ids) for each in spoken
@@ -36,7 +37,11 @@ def score_actions(
     fits = [i for i, length in enumerate(lengths) if length <= sampler.context_limit]
     requests = [
         ScoreRequest(
-            spoken[i].state, spoken[i].tools, spoken[i].completion.token_ids, temperature, top_k
+            spoken[i].state,
+            spoken[i].tools,
+            spoken[i].completion.token_ids,
+            spoken[i].completion.temperature if temperature is None else temperature,
+            top_k,
         )
         for i in fits
     ]

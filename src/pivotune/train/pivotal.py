@@ -78,6 +78,22 @@ def recovery_tree(
     return turn_tree(recovery.name, said, signal)
 
 
+def unsaid(passages: Sequence[str], groups: Sequence[EpisodeGroup]) -> list[str]:
+    """Passages that nobody in the step's episodes has said: where a policy or a game uses the
+    words by itself, they are no sign of a hint."""
+    said = [
+        text
+        for group in groups
+        for episode in group.episodes
+        for text in (
+            *(each.content for each in episode.opening),
+            *(turn.completion.text for turn in episode.turns),
+            *(each.content for turn in episode.turns for each in turn.replies),
+        )
+    ]
+    return [passage for passage in passages if not any(passage in text for text in said)]
+
+
 def assert_no_hint(chat: ChatFormat, trees: Sequence[TokenTree], passages: Sequence[str]) -> None:
     """No training prompt may carry a hint: a bug of ours where one does."""
     for tree in trees:

@@ -55,7 +55,8 @@ def turn_weights(
     evidence, beliefs = 0.0, [float(start)]
     for gap in gaps:
         evidence = config.memory * evidence + (0.0 if gap is None else float(gap.sum()))
-        beliefs.append(float(1 / (1 + np.exp(-(odds + evidence)))))
+        with np.errstate(over="ignore"):
+            beliefs.append(float(1 / (1 + np.exp(-(odds + evidence)))))
     moved = np.sign(advantage) * np.diff(beliefs)
     z = (moved - moved.mean()) / (moved.std() + 1e-6)
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] = (1 + config.slope * z).clip(

@@ -45,7 +45,7 @@ from pivotune.train.episodes import (
     grpo_rows,
 )
 from pivotune.train.gaps import Spoken, score_actions, token_gaps
-from pivotune.train.objective import Collected, Materials, required
+from pivotune.train.objective import Materials, required
 from pivotune.train.pivotal import (
     Clock,
     DistilLoss,
@@ -55,6 +55,7 @@ from pivotune.train.pivotal import (
     first_failed,
     last_committed,
     recovery_tree,
+    unsaid,
     with_terms,
 )
 from pivotune.train.taught import scoring_teacher
@@ -134,11 +135,9 @@ class PivotOpd(EpisodeObjective):
         elif config.w_prev or config.w_traj or self._recovers:
             self._teacher = open_teacher(materials, config.teacher, self.name)
 
-    def collect(self, step: int) -> Collected:
-        collected = super().collect(step)
+    def inspect(self, groups: Sequence[EpisodeGroup], trees: Sequence[TokenTree]) -> None:
         passages = [*hint_passages(self.config.hint), *hint_passages(self.config.lesson_hint)]
-        assert_no_hint(self._chat, collected.trees, passages)
-        return collected
+        assert_no_hint(self._chat, trees, unsaid(passages, groups))
 
     def shape(self, groups: Sequence[EpisodeGroup], step: int) -> Shaped:
         if self.config.variant == "external":

@@ -21,7 +21,7 @@ class RlsdConfig(TaughtConfig, frozen=True, forbid_unknown_fields=True):
     lam: float = 0.5
     """Weight of the teacher at the first step."""
     lam_steps: int = 50
-    """Steps after which it is 0."""
+    """Steps after which it is 0; 0: it stays."""
     low: float = 0.8
     """The factor is clipped below at it."""
     high: float = 1.2
@@ -56,6 +56,7 @@ class Rlsd(TaughtObjective):
 
 def scaled_advantage(advantage: float, gap: Floats, lam: float, config: RlsdConfig) -> Floats:
     """(T,) advantages of one action's tokens."""
-    factor = np.exp(np.sign(advantage) * gap).clip(config.low, config.high)
+    with np.errstate(over="ignore"):
+        factor = np.exp(np.sign(advantage) * gap).clip(config.low, config.high)
     scaled: Floats = (advantage * ((1 - lam) + lam * factor)).astype(np.float32)
     return scaled

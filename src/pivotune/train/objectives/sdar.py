@@ -47,7 +47,8 @@ class Sdar(TaughtObjective):
 
 def gate(gap: Floats, config: SdarConfig) -> Floats:
     """(T,) c * sigmoid(k * gap)."""
-    weights: Floats = (config.coefficient / (1 + np.exp(-config.sharpness * gap))).astype(
-        np.float32
-    )
+    with np.errstate(over="ignore"):
+        weights: Floats = (config.coefficient / (1 + np.exp(-config.sharpness * gap))).astype(
+            np.float32
+        )
     return weights

@@ -66,9 +66,8 @@ class Tcod(EpisodeObjective):
             for row in rows
             for state, turn in zip(contexts(row.episode), row.episode.turns, strict=False)
         ]
-        scores, cost = score_actions(
-            self._teacher, spoken, self.config.temperature, self.config.top_k
-        )
+        # Both sides of the divergence are at the row's own temperature.
+        scores, cost = score_actions(self._teacher, spoken, None, self.config.top_k)
         each = iter(scores)
         matched = [_matched(row, [next(each) for _ in row.episode.turns]) for row in rows]
         metrics = {
