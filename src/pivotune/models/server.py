@@ -14,7 +14,7 @@ torch.
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -450,11 +450,11 @@ def _ids(choice: JsonObject) -> tuple[int, ...]:
     ids = choice.get("token_ids")
     if isinstance(ids, list) and all(map(_is_id, ids)):
         return tuple(ids)
-    found = []
+    found: list[int] = []
     for entry in _token_entries(choice):
         name = str(entry.get("token"))
         number = entry.get("id")
-        if name.startswith("token_id:") and name[9:].isdecimal():
+        if name.startswith("token_id:") and name[9:].isdecimal() and len(name) < 20:
             number = int(name[9:])
         if not _is_id(number):
             return ()
@@ -462,7 +462,7 @@ def _ids(choice: JsonObject) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1 << 31
 
 
