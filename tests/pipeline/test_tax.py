@@ -155,6 +155,18 @@ def test_a_process_for_one_method_leaves_the_pairs_to_the_last_one(trained):
     assert [title.partition(" ")[0] for title in watch.titles] == ["worse:", "worse@10:"]
 
 
+def test_only_the_named_methods_are_counted(trained):
+    recipe = load_recipe(trained.path.with_suffix(".toml"), ['tax.methods=["better"]'])
+    folder, watch = RunFolder(trained.path, recipe), Quiet()
+    measure_tax(Run(folder, watch))
+    assert [title.partition(" ")[0] for title in watch.titles] == ["base:", "better:", "better@10:"]
+    found = read_tax(Run(folder, Quiet()))
+    assert [each.name for each in found.comparisons] == ["better"]
+    assert found.matched == ()
+    with pytest.raises(RecipeError, match=r"no such method[\s\S]*bettr"):
+        load_recipe(trained.path.with_suffix(".toml"), ['tax.methods=["bettr"]'])
+
+
 def test_checkpoints_that_were_not_kept_are_missed(trained):
     shutil.rmtree(trained.checkpoints("worse") / VALIDATED)
     with pytest.raises(StoreError, match=r"not kept[\s\S]*--redo train"):

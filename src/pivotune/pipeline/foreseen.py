@@ -255,7 +255,8 @@ def evaluation_seconds(recipe: Recipe, measured: Measured) -> float:
     """All final evaluations, the tax's tries and the replays after mistakes."""
     settings, tax, recovery = recipe.evaluate, recipe.tax, recipe.recovery
     policies = 1 + len(recipe.methods)
-    episodes = policies * (settings.episodes + tax.tasks * tax.rollouts)
+    taxed = 1 + len(recipe.taxed_methods)
+    episodes = policies * settings.episodes + taxed * tax.tasks * tax.rollouts
     episodes += checkpoint_episodes(recipe)
     replays = policies + (3 if recovery.diagnosis else 0)
     episodes += recovery.states * recovery.replays * replays
@@ -270,6 +271,7 @@ def checkpoint_episodes(recipe: Recipe) -> int:
     tax, every = recipe.tax, recipe.evaluate.every
     if not (tax.rollouts and tax.checkpoints):
         return 0
-    kept = sum(method.steps // every if every else 1 for method in recipe.methods.values())
-    matched = len(recipe.methods) * (tax.k or tax.rollouts // 2)
+    methods = [recipe.methods[name] for name in recipe.taxed_methods]
+    kept = sum(method.steps // every if every else 1 for method in methods)
+    matched = len(methods) * (tax.k or tax.rollouts // 2)
     return tax.tasks * (kept * tax.checkpoints + matched)

@@ -95,12 +95,14 @@ def measure_tax(run: Run) -> None:
     if not (recipe.tax.rollouts and recipe.evaluate.in_domain):
         return
     settings = tax_settings(recipe)
-    for name, checkpoint in policies(run).items():
+    for name, checkpoint in _taxed(run).items():
         _play(run, f"tax/{name}", Place(name), checkpoint, settings)
     if not recipe.tax.checkpoints:
         return
     few = msgspec.structs.replace(settings, rollouts=recipe.tax.checkpoints)
     for method in run.methods:
+        if method not in recipe.taxed_methods:
+            continue
         for place, checkpoint in _kept_policies(run, method).items():
             _play(run, f"tax/{place.name}", place, checkpoint, few)
     if run.only is None:
@@ -157,14 +159,15 @@ def _pairs(run: Run) -> tuple[tuple[Place, Place], ...]:
     settings = tax_settings(run.recipe)
     suite = tax_suite(settings)
     first = tax_suite(msgspec.structs.replace(settings, rollouts=run.recipe.tax.checkpoints))
-    finals = {method: suite_tallies(run, method, suite) for method in run.recipe.methods}
+    methods = run.recipe.taxed_methods
+    finals = {method: suite_tallies(run, method, suite) for method in methods}
     curves = {
         method: {
             place.step: suite_tallies(run, place.name, first)
             for place in _kept_policies(run, method)
             if place.step is not None
         }
-        for method in run.recipe.methods
+        for method in methods
     }
     return pair_places(finals, curves)
 
@@ -198,7 +201,13 @@ def read_run_tallies(run: Run) -> dict[str, dict[str, Tally]] | None:
     if not (run.recipe.tax.rollouts and run.recipe.evaluate.in_domain):
         return None
     suite = tax_suite(tax_settings(run.recipe))
-    return {name: suite_tallies(run, name, suite) for name in policies(run)}
+    return {name: suite_tallies(run, name, suite) for name in _taxed(run)}
+
+
+def _taxed(run: Run) -> dict[str, Path | None]:
+    """The policies whose tax is counted: the base, and the methods that the recipe names."""
+    named = (BASE, *run.recipe.taxed_methods)
+    return {name: path for name, path in policies(run).items() if name in named}
 
 
 def suite_tallies(run: Run, policy: str, suite: Suite) -> dict[str, Tally]:
