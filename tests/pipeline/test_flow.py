@@ -17,6 +17,7 @@ from pivotune.core.store import read_json
 from pivotune.core.types import Cost
 from pivotune.pipeline.costs import count_level_costs, validation_curve
 from pivotune.pipeline.flow import run_stages
+from pivotune.pipeline.profiling import SelectReport
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.run_folder import RunFolder
@@ -135,6 +136,26 @@ def test_a_run_killed_in_any_stage_ends_the_same(finished, tmp_path, title, call
         run_stages(open_run(folder, Quiet(title, call)))
     run_stages(open_run(folder))
     assert results(folder) == results(finished)
+
+
+def test_a_verifier_that_comes_later_judges_the_stored_samples(tmp_path):
+    """`--redo select` is enough: nothing is sampled again for a profile."""
+    first = open_run(tmp_path / "run")
+    run_stages(first, "select")
+    profiles = first.folder.profiles("progress").read_bytes()
+    later = ['methods.pivotrl.verifier="tool_call"']
+    again = open_run(tmp_path / "run", overrides=later)
+    again.folder.redo("select")
+    run_stages(again, "select")
+    assert first.folder.profiles("progress").read_bytes() == profiles
+    assert [line for line in again.watch.lines if "(tool_call, adv)" in line]
+    whole = open_run(tmp_path / "whole", overrides=later)
+    run_stages(whole, "select")
+    judged = [each.folder.profiles("tool_call").read_bytes() for each in (again, whole)]
+    chosen = [each.folder.pivots("tool_call", "adv") for each in (again, whole)]
+    assert judged[0] == judged[1]
+    first_pivots, second_pivots = (read_json(each, SelectReport).selection for each in chosen)
+    assert first_pivots == second_pivots
 
 
 def test_no_pivots_has_advice_and_its_own_exit_code(tmp_path):

@@ -119,7 +119,7 @@ def no_candidates(run: Run, found: Candidates) -> DataError:
 
 
 def profile_candidates(run: Run) -> None:
-    """Profile under the recipe's verifier; other verifiers judge the same samples again."""
+    """Profile under the recipe's verifier."""
     recipe = run.recipe
     settings = (run.folder.settings("import"), base_settings(run), recipe.profile)
     more = (recipe.candidates, recipe.verifier, recipe.verifiers, recipe.seed)
@@ -155,21 +155,7 @@ def profile_candidates(run: Run) -> None:
             f"the verifier wavers: asked again at turns with different rewards, {agreed} of "
             f"{repeated} verdicts were the same; samples on which it wavered are left out"
         )
-    profiles += _judge_again(run, profiles, candidates.turns)
     run.folder.finish("profile", sum((profile.cost for profile in profiles), Cost()))
-
-
-def _judge_again(run: Run, profiles: list[Profile], turns: Sequence[Turn]) -> list[Profile]:
-    """The samples under the methods' other verifiers, written beside the recipe's own."""
-    by_id = {turn.id: turn for turn in turns}
-    judged: list[Profile] = []
-    for name in sorted({run.recipe.verifier_of(each) for each in run.recipe.methods.values()}):
-        if name != run.recipe.verifier:
-            other = open_verifier(run.recipe, name)
-            scored = rescore(profiles, by_id, other, open_environments(other), run.recipe.profile)
-            write_records(run.folder.profiles(name), scored)
-            judged += scored
-    return judged
 
 
 def usable_profiles(run: Run, verifier: str) -> tuple[list[Profile], int]:
@@ -195,6 +181,7 @@ def wanted_selections(run: Run) -> list[tuple[str, str]]:
 def select(run: Run) -> None:
     """Choose the pivots under every rule in use; raises `NoPivots` where one leaves none.
 
+    The methods' other verifiers judge the profiled samples again before that.
     What was found is written in any case, so that a report can be made of it.
     """
     recipe = run.recipe
@@ -208,13 +195,30 @@ def select(run: Run) -> None:
 
 def _select_all(run: Run) -> None:
     sampler = open_profiled(run)
-    cost = Cost()
+    cost = _judge_again(run)
     for verifier, rule in wanted_selections(run):
         report = _select_one(run, sampler, verifier, rule)
         write_json(run.folder.pivots(verifier, rule), report)
         cost += report.cost
         run.watch.say(_found(report))
     run.folder.finish("select", cost)
+
+
+def _judge_again(run: Run) -> Cost:
+    """The samples under the methods' other verifiers, written beside the recipe's own."""
+    recipe = run.recipe
+    others = {verifier for verifier, _ in wanted_selections(run)} - {recipe.verifier}
+    if not others:
+        return Cost()
+    profiles = list(read_records(run.folder.profiles(recipe.verifier), Profile))
+    turns = {turn.id: turn for turn in run.turns([each.turn_id for each in profiles])}
+    cost = Cost()
+    for name in sorted(others):
+        verifier = open_verifier(recipe, name)
+        scored = rescore(profiles, turns, verifier, open_environments(verifier), recipe.profile)
+        write_records(run.folder.profiles(name), scored)
+        cost += sum((each.cost for each in scored), Cost())
+    return cost
 
 
 def _found(report: SelectReport) -> str:
