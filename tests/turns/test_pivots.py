@@ -58,6 +58,12 @@ def test_no_pivots_gives_histogram_advice_and_its_own_exit_code(rewards, advice)
     assert caught.value.exit_code == 20
 
 
+def test_where_no_expert_passes_the_advice_is_about_the_verifier():
+    with pytest.raises(NoPivots, match="0 pivots of 0 turns") as found:
+        select_pivots([], SelectConfig(), 0)
+    assert "no expert action passes its own verifier" in str(found.value)
+
+
 def test_a_limit_draws_by_the_seed_and_is_counted():
     profiles = [profile(str(i), [0.0, 1.0]) for i in range(20)]
     selection = select_pivots(profiles, SelectConfig(rule="mixed", limit=5), seed=3)

@@ -138,7 +138,12 @@ def _no_pivots(profiles: Sequence[Profile], config: SelectConfig) -> NoPivots:
     stats = [each for each in map(profile_stats, profiles) if each is not None]
     always = sum(not each.mixed and each.mean >= 0.5 for each in stats)
     never = sum(not each.mixed and each.mean < 0.5 for each in stats)
-    if stats and always > len(stats) / 2:
+    if not profiles:
+        advice = (
+            "no expert action passes its own verifier (pivotune verify selftest shows them): "
+            "choose another one, or keep them with candidates.keep_wrong_expert=true"
+        )
+    elif stats and always > len(stats) / 2:
         advice = "the policy can do these turns already: bring harder traces, or raise temperature"
     elif stats and never > len(stats) / 2:
         advice = (
