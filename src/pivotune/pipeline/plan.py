@@ -41,6 +41,7 @@ from pivotune.pipeline.policies import (
 from pivotune.pipeline.profiling import no_candidates, quick, training_candidates
 from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
+from pivotune.pipeline.teachers import check_teachers
 from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.train.speed import training_rate
 from pivotune.turns.candidates import Candidates
@@ -145,6 +146,7 @@ def plan(run: Run) -> None:
     recipe = run.recipe
     if not run.folder.begin("plan", (run.folder.settings("import"), recipe), cheap=True):
         return
+    check_teachers(recipe)
     sampler = open_profiled(run)
     candidates = training_candidates(run, sampler)
     if not candidates.turns:

@@ -34,6 +34,8 @@ from pivotune.train.trunks import (
 )
 from pivotune.turns.rollout import EpisodeLimits, Play, episode_cost, run_episodes
 
+TeacherUse = Literal["", "answers", "scores"]
+
 
 class EpisodeConfig(GroupConfig, frozen=True, forbid_unknown_fields=True):
     """How a step's episodes are played. 16 tasks x 8 is published for household games."""
@@ -42,6 +44,11 @@ class EpisodeConfig(GroupConfig, frozen=True, forbid_unknown_fields=True):
     """An episode's limit."""
     rows: Literal["episode", "turn"] = "episode"
     """What a sample is: a whole episode, or each of its turns (for sequence-level options)."""
+
+    @property
+    def teacher_use(self) -> TeacherUse:
+        """What the method's teacher model is for: nothing, answers in text, or scores of tokens."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from pivotune.core.protocols import Sampler
 from pivotune.core.seeds import derive_seed
 from pivotune.core.types import Cost, Message
 from pivotune.models.trees import Floats
-from pivotune.train.episodes import EpisodeConfig, EpisodeObjective, Row
+from pivotune.train.episodes import EpisodeConfig, EpisodeObjective, Row, TeacherUse
 from pivotune.train.gaps import Spoken, token_gaps
 from pivotune.train.objective import Materials, required
 from pivotune.train.teachers import TeacherConfig, check_same_tokens, open_teacher
@@ -35,6 +35,12 @@ class TaughtConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     """Who names the action that the self-teacher is told."""
     hint: str = ACTION_HINT
     """The passage with {action} that the self-teacher is shown."""
+
+    @property
+    def teacher_use(self) -> TeacherUse:
+        if self.source == "model":
+            return "scores"
+        return "answers" if self.teacher.kind == "model" else ""
 
 
 Gaps = tuple[Floats | None, ...]

@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from pivotune.core.errors import RecipeError
+from pivotune.models.chat import ChatFormat
 from pivotune.train.objective import Materials, required
 from pivotune.turns.mistakes import ModelTeacher, OracleTeacher, Teacher
 from pivotune.turns.questions import QUESTIONS
@@ -58,9 +59,12 @@ def check_same_tokens(materials: Materials, method: str) -> None:
 
     A teacher whose tokenizer is not known here is trusted: its endpoint was told the ids.
     """
-    ours, theirs = materials.chat, materials.teacher_chat
-    if ours is None or theirs is None:
-        return
+    if materials.chat is not None and materials.teacher_chat is not None:
+        check_vocabulary(materials.chat, materials.teacher_chat, method)
+
+
+def check_vocabulary(ours: ChatFormat, theirs: ChatFormat, method: str) -> None:
+    """Raises `RecipeError` unless a teacher's tokens are the student's."""
     mine, other = ours.tokenizer.get_vocab(), theirs.tokenizer.get_vocab()
     if mine != other:
         apart = sum(other.get(token) != number for token, number in mine.items())

@@ -41,6 +41,7 @@ from pivotune.train.episodes import (
     EpisodeObjective,
     Row,
     Shaped,
+    TeacherUse,
     all_rows,
     grpo_rows,
 )
@@ -110,6 +111,22 @@ class PivotOpdConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     lesson_hint: str = LESSON_HINT
     """The same with {lesson}."""
 
+    @property
+    def recovers(self) -> bool:
+        """Whether there are recovery sequences."""
+        return self.variant == "pivots" and self.w_rec > 0 and self.recovery_turns > 0
+
+    @property
+    def detects(self) -> bool:
+        """Whether episodes are read by a teacher at all."""
+        return self.variant == "pivots" and bool(self.w_prev or self.w_traj or self.recovers)
+
+    @property
+    def teacher_use(self) -> TeacherUse:
+        if self.variant == "external":
+            return "scores" if self.w_prev else ""
+        return "answers" if self.detects and self.teacher.kind == "model" else ""
+
 
 class PivotOpd(EpisodeObjective):
     """Detects, compares, recovers; every part is a phase of the ledger."""
@@ -127,12 +144,9 @@ class PivotOpd(EpisodeObjective):
         self._chat: ChatFormat = required(materials.chat, "a chat format", self.name)
         self._student = self.rollouts.sampler
         self._make = required(materials.make_environment, "environments", self.name)
-        recovers = config.w_rec > 0 and config.recovery_turns > 0
-        self._recovers = recovers and config.variant == "pivots"
-        if config.variant == "external":
-            if config.w_prev:
-                self._external = scoring_teacher(materials, self.name)
-        elif config.w_prev or config.w_traj or self._recovers:
+        if config.teacher_use == "scores":
+            self._external = scoring_teacher(materials, self.name)
+        elif config.detects:
             self._teacher = open_teacher(materials, config.teacher, self.name)
 
     def inspect(self, groups: Sequence[EpisodeGroup], trees: Sequence[TokenTree]) -> None:
@@ -142,7 +156,7 @@ class PivotOpd(EpisodeObjective):
     def shape(self, groups: Sequence[EpisodeGroup], step: int) -> Shaped:
         if self.config.variant == "external":
             return self._shape_external(groups)
-        if not (self.config.w_prev or self.config.w_traj or self._recovers):
+        if not self.config.detects:
             return Shaped(grpo_rows(groups))
         clock = Clock()
         seed = derive_seed(self._seed, self.name, step)
@@ -172,7 +186,7 @@ class PivotOpd(EpisodeObjective):
             more, counts, used = self._correct(found, seed)
             phases["distil"] += clock.stop(used)
             metrics |= counts
-        if self._recovers:
+        if self.config.recovers:
             recovered, counts, used = self._recover(found, seed)
             phases["recover"] = clock.stop(used)
             more += recovered

@@ -23,6 +23,7 @@ from pivotune.train.episodes import (
     EpisodeObjective,
     Row,
     Shaped,
+    TeacherUse,
     all_rows,
 )
 from pivotune.train.gaps import Spoken, score_actions
@@ -40,6 +41,10 @@ class TcodConfig(EpisodeConfig, frozen=True, forbid_unknown_fields=True):
     """Steps after which one more turn is played."""
     top_k: int = 8
     """Tokens of the teacher's distribution that are named."""
+
+    @property
+    def teacher_use(self) -> TeacherUse:
+        return "scores"
 
 
 class Tcod(EpisodeObjective):
