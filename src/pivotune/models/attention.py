@@ -60,14 +60,19 @@ class BlockIndex:
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeIndex:
     """A layout ready for the attention function. `queries` (Q,) are the slots of all forks one
-    after the other; a fork is (first query, last query + 1, stretches of prefix slots)."""
+    after the other; a fork is (first query, last query + 1, stretches of prefix slots).
+
+    `kept`: under activation checkpointing, the output and log-sum-exp of each layer's attention,
+    from the first pass to the second: a layer's dearest part, and a small part of what it keeps.
+    """
 
     blocks: tuple[BlockIndex, ...]
     queries: Tensor
     forks: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]
+    kept: dict[int, tuple[Tensor, Tensor]] | None = None
 
 
-def tree_index(layout: TreeLayout) -> TreeIndex:
+def tree_index(layout: TreeLayout, *, keep: bool = False) -> TreeIndex:
     """The index tensors of a layout, computed once for all layers."""
     blocks = []
     for block in layout.blocks:
@@ -81,7 +86,7 @@ def tree_index(layout: TreeLayout) -> TreeIndex:
         start += len(fork.queries)
     queries = [torch.from_numpy(fork.queries) for fork in layout.forks]
     joined = torch.cat(queries) if queries else torch.zeros(0, dtype=torch.int64)
-    return TreeIndex(tuple(blocks), joined, tuple(forks))
+    return TreeIndex(tuple(blocks), joined, tuple(forks), {} if keep else None)
 
 
 def block_mask(layout: TreeLayout, device: torch.device) -> BlockMask:
@@ -98,14 +103,21 @@ def block_mask(layout: TreeLayout, device: torch.device) -> BlockMask:
     )
 
 
-def attention_inputs(layout: TreeLayout, device: torch.device) -> tuple[str, dict[str, Any]]:
-    """The attention that computes a layout on this device: its name, and what it is given."""
+def attention_inputs(
+    layout: TreeLayout, device: torch.device, *, keep: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The attention that computes a layout on this device: its name, and what it is given.
+
+    `keep`: a second pass over the layers is to find what the first one attended to (CPU only).
+    """
     if device.type == "cpu":
-        return ATTENTION_NAME, {"tree": tree_index(layout)}
+        return ATTENTION_NAME, {"tree": tree_index(layout, keep=keep)}
     return flex_inputs(layout, device)
 
 
-def flex_inputs(layout: TreeLayout, device: torch.device) -> tuple[str, dict[str, Any]]:
+def flex_inputs(
+    layout: TreeLayout, device: torch.device, *, keep: bool = False
+) -> tuple[str, dict[str, Any]]:
     """As `attention_inputs`, for FlexAttention."""
     return "flex_attention", {"attention_mask": block_mask(layout, device)}
 
@@ -135,7 +147,8 @@ def tree_attention(
     """(1, A, T, D) queries, (1, K, T, D) keys and values -> (1, T, A, D)."""
     query, key = query.to(value.dtype), key.to(value.dtype)
     packed = [x.squeeze(0).transpose(0, 1).contiguous() for x in (query, key, value)]
-    attended: Tensor = _TreeAttention.apply(*packed, tree, scaling)  # type: ignore[no-untyped-call]
+    layer: Any = getattr(module, "layer_idx", 0)
+    attended: Tensor = _TreeAttention.apply(*packed, tree, scaling, layer)  # type: ignore[no-untyped-call]
     return attended.unsqueeze(0), None
 
 
@@ -152,23 +165,24 @@ class _TreeAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, tree: TreeIndex, scaling: float
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tree: TreeIndex,
+        scaling: float,
+        layer: int,
     ) -> Tensor:
-        out = torch.empty_like(query)
-        lse = query.new_empty(query.shape[:2], dtype=torch.float32)
-        for block in tree.blocks:
-            rows = [_rows(x, block) for x in (query, key, value)]
-            block_out, block_lse = _flash(*rows, 0.0, True, scale=scaling)
-            _put_rows(out, block_out, block)
-            _put_rows(lse, block_lse, block)
-        if tree.forks:
-            _merge_forks(out, lse, query, key, value, tree, scaling)
+        kept = None if tree.kept is None else tree.kept.pop(layer, None)
+        out, lse = kept or _attend(query, key, value, tree, scaling)
+        if tree.kept is not None and kept is None:
+            tree.kept[layer] = out.detach(), lse
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.tree, ctx.scaling = tree, scaling
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, lse = ctx.saved_tensors
         tree, scaling, (grad_out,) = ctx.tree, ctx.scaling, grads
         grad_query = torch.empty_like(query)
@@ -185,7 +199,23 @@ class _TreeAttention(torch.autograd.Function):
         if tree.forks:
             saved = (grad_out, query, key, value, out, lse)
             _add_fork_gradients(grad_query, grad_key, grad_value, saved, tree, scaling)
-        return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), None, None
+        return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), None, None, None
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, tree: TreeIndex, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """The output (T, A, D) and its log-sum-exp (T, A)."""
+    out = torch.empty_like(query)
+    lse = query.new_empty(query.shape[:2], dtype=torch.float32)
+    for block in tree.blocks:
+        rows = [_rows(x, block) for x in (query, key, value)]
+        block_out, block_lse = _flash(*rows, 0.0, True, scale=scaling)
+        _put_rows(out, block_out, block)
+        _put_rows(lse, block_lse, block)
+    if tree.forks:
+        _merge_forks(out, lse, query, key, value, tree, scaling)
+    return out, lse
 
 
 def _merge_forks(

@@ -26,6 +26,7 @@ from pivotune.models.attention import (
     attention_set_to,
     supports_trees,
 )
+from pivotune.models.lean import mlp_outputs_left_out
 from pivotune.models.packing import FlatSignals, flatten_signals, plain_layout, tree_layout
 from pivotune.models.trees import Segment, Signal, Targets, TokenTree, path_ids, path_length
 
@@ -234,7 +235,7 @@ def _tree_hidden(
         "input_ids": torch.from_numpy(layout.input_ids).to(device)[None],
         "position_ids": torch.from_numpy(layout.position_ids).to(device)[None],
     }
-    name, seen = attention_inputs(layout, device)
+    name, seen = attention_inputs(layout, device, keep=recompute)
     with attention_set_to(base, name), _recomputing(base, recompute, name):
         output = base.base_model(**inputs, **seen, use_cache=False)
     predictors = torch.from_numpy(layout.predictors).to(device)
@@ -268,7 +269,7 @@ def _plain_hidden(
 @contextmanager
 def _recomputing(base: Any, wanted: bool, attention: str) -> Iterator[None]:
     """Activation checkpointing for one forward pass; the second one, during the backward pass,
-    uses the same attention."""
+    uses the same attention and leaves out what only a layer's output needs."""
     layers = [layer for layer in base.modules() if isinstance(layer, GradientCheckpointingLayer)]
     if any(layer.gradient_checkpointing for layer in layers):
         raise ModelError(
@@ -288,13 +289,19 @@ def _recomputing(base: Any, wanted: bool, attention: str) -> Iterator[None]:
         layer._gradient_checkpointing_func = partial(
             checkpoint,
             use_reentrant=False,
-            context_fn=lambda: (nullcontext(), attention_set_to(base, attention)),
+            context_fn=lambda: (nullcontext(), _second_pass(base, attention)),
         )
     try:
         yield
     finally:
         for layer, mode in zip(layers, modes, strict=True):
             layer.gradient_checkpointing, layer.training = False, mode
+
+
+@contextmanager
+def _second_pass(base: Any, attention: str) -> Iterator[None]:
+    with attention_set_to(base, attention), mlp_outputs_left_out():
+        yield
 
 
 def _apply_head(

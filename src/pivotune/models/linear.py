@@ -8,6 +8,7 @@ names and the layers' places in the model stay what they were.
 Letters in names: N rows, I inputs, O outputs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,9 +42,8 @@ class OneDnnLinear(nn.Linear):
         if (
             input.dtype != torch.float32
             or weight.dtype != torch.float32
-            or input.device.type != "cpu"
             or torch.is_autocast_enabled("cpu")
-            or input.numel() < LEAST_ROWS * self.in_features
+            or not _is_worth_it(input)
         ):
             return super().forward(input)
         return onednn_linear(input, weight, self.bias)
@@ -78,6 +78,17 @@ class _Linear(torch.autograd.Function):
             grad_weight,
             flat_NO.sum(0) if of_bias else None,
         )
+
+
+def product_for(input: Tensor) -> Callable[[Tensor, Tensor], Tensor]:  # noqa: A002
+    """The product (N, I), (O, I) -> (N, O) that a layer of a policy uses for a float32 input."""
+    if is_faster_here() and _is_worth_it(input):
+        return _product
+    return torch.nn.functional.linear
+
+
+def _is_worth_it(input: Tensor) -> bool:  # noqa: A002
+    return input.device.type == "cpu" and input.numel() >= LEAST_ROWS * input.shape[-1]
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -18,6 +18,7 @@ from transformers.utils import logging
 from pivotune.core.errors import ModelError, StoreError
 from pivotune.models.adapter import adapted_model, merged_model
 from pivotune.models.chat import ChatFormat, Thinking
+from pivotune.models.lean import keep_only_inputs
 from pivotune.models.linear import speed_up_linears
 from pivotune.models.threads import limit_threads
 from pivotune.models.transcript import TranscriptFormat
@@ -40,6 +41,7 @@ class Policy:
         prompts: Prompts = "template",
     ) -> None:
         speed_up_linears(model)
+        keep_only_inputs(model)
         self.model = model
         self.tokenizer = tokenizer
         self.chat = (

@@ -1,0 +1,138 @@
+"""Norms and gated MLPs that keep only their input for the backward pass.
+
+transformers writes them as small operations, each of which keeps a tensor or two: more than
+three quarters of all that a layer keeps. Here the backward pass computes again what it misses:
+a product of a norm's input, and the first two of an MLP's three matrix products. Outputs, and
+the gradients of an MLP, are the same bit for bit.
+
+Letters in names: N tokens, H hidden size, I inner size.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+from transformers.activations import SiLUActivation
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP, Qwen2RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP, Qwen3RMSNorm
+from transformers.models.smollm3.modeling_smollm3 import SmolLM3MLP, SmolLM3RMSNorm
+
+from pivotune.models.linear import OneDnnLinear, product_for
+
+NORMS = (LlamaRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, SmolLM3RMSNorm)
+MLPS = (LlamaMLP, Qwen2MLP, Qwen3MLP, SmolLM3MLP)
+"""One and the same computation under four names."""
+
+
+def keep_only_inputs(model: nn.Module) -> None:
+    """Let the model's norms and MLPs keep little, where they are of a kind that is known."""
+    for module in model.modules():
+        if type(module) in NORMS:
+            module.__class__ = LeanNorm
+        elif type(module) in MLPS and isinstance(module.act_fn, nn.SiLU | SiLUActivation):
+            module.__class__ = LeanMlp
+
+
+class LeanNorm(LlamaRMSNorm):  # type: ignore[misc]
+    """An RMS norm: other dtypes are computed as ever."""
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        if not _is_plain_float32(hidden_states, self.weight):
+            return super().forward(hidden_states)
+        return _Norm.apply(hidden_states, self.weight, self.variance_epsilon)
+
+
+class LeanMlp(LlamaMLP):  # type: ignore[misc]
+    """A gated MLP: other dtypes, biases and adapted layers are computed as ever."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = (self.gate_proj, self.up_proj, self.down_proj)
+        if not all(
+            type(each) in (nn.Linear, OneDnnLinear) and each.bias is None for each in layers
+        ):
+            return super().forward(x)
+        weights = [each.weight for each in layers]
+        if not _is_plain_float32(x, *weights):
+            return super().forward(x)
+        return _Mlp.apply(x, *weights)
+
+
+@contextmanager
+def mlp_outputs_left_out() -> Iterator[None]:
+    """Lean MLPs inside note their input for the backward pass and return anything: what the second
+    pass of activation checkpointing needs, since nothing in a layer keeps what comes after."""
+    token = _output_is_left_out.set(True)
+    try:
+        yield
+    finally:
+        _output_is_left_out.reset(token)
+
+
+_output_is_left_out = ContextVar("_output_is_left_out", default=False)
+
+
+def _is_plain_float32(*tensors: Tensor) -> bool:
+    """Whether there is a backward pass to keep less for, in float32 throughout."""
+    return (
+        torch.is_grad_enabled()
+        and any(each.requires_grad for each in tensors)
+        and all(each.dtype == torch.float32 for each in tensors)
+        and not torch.is_autocast_enabled(tensors[0].device.type)
+    )
+
+
+class _Norm(torch.autograd.Function):
+    """y = w * x / rms(x)."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NH: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:
+        scale_N1 = torch.rsqrt(x_NH.pow(2).mean(-1, keepdim=True) + epsilon)
+        ctx.save_for_backward(x_NH, scale_N1, weight_H)
+        return (x_NH * scale_N1).mul_(weight_H)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        """With n = x / rms(x): dw = sum_N g n, dx = (w g - n mean_H(w g n)) / rms(x)."""
+        x_NH, scale_N1, weight_H = ctx.saved_tensors
+        (grad_NH,) = grads
+        normed_NH = x_NH * scale_N1
+        product_NH = normed_NH * grad_NH
+        grad_weight_H = product_NH.reshape(-1, len(weight_H)).sum(0)
+        mean_N1 = (product_NH @ weight_H).div_(len(weight_H)).unsqueeze(-1)
+        grad_x_NH = torch.mul(grad_NH, weight_H, out=product_NH)
+        grad_x_NH.sub_(normed_NH.mul_(mean_N1)).mul_(scale_N1)
+        return grad_x_NH, grad_weight_H, None
+
+
+class _Mlp(torch.autograd.Function):
+    """y = (silu(x Wg') * x Wu') Wd'."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        ctx.save_for_backward(x, gate, up, down)
+        if _output_is_left_out.get():
+            return torch.empty_like(x)
+        multiply = product_for(x)
+        return multiply(silu(multiply(x, gate)).mul_(multiply(x, up)), down)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        x, gate, up, down = ctx.saved_tensors
+        multiply = product_for(x)
+        x_NH, grad_NH = (each.reshape(-1, each.shape[-1]) for each in (x, *grads))
+        gate_NI, up_NI = multiply(x_NH, gate), multiply(x_NH, up)
+        active_NI = silu(gate_NI)
+        grad_down = multiply(grad_NH.t(), (active_NI * up_NI).t())
+        grad_inner_NI = multiply(grad_NH, down.t())
+        grad_up_NI = active_NI.mul_(grad_inner_NI)
+        grad_up = multiply(grad_up_NI.t(), x_NH.t())
+        grad_x_NH = multiply(grad_up_NI, up.t())
+        del active_NI, grad_up_NI
+        grad_gate_NI = torch.ops.aten.silu_backward(grad_inner_NI.mul_(up_NI), gate_NI)
+        grad_x_NH += multiply(grad_gate_NI, gate.t())
+        return grad_x_NH.view_as(x), multiply(grad_gate_NI.t(), x_NH.t()), grad_up, grad_down
