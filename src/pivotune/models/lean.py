@@ -42,9 +42,12 @@ class LeanNorm(LlamaRMSNorm):  # type: ignore[misc]
     """An RMS norm: other dtypes are computed as ever."""
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        if not _is_plain_float32(hidden_states, self.weight):
-            return super().forward(hidden_states)
-        return _Norm.apply(hidden_states, self.weight, self.variance_epsilon)
+        out: Tensor
+        if _is_plain_float32(hidden_states, self.weight):
+            out = _Norm.apply(hidden_states, self.weight, self.variance_epsilon)  # type: ignore[no-untyped-call]
+        else:
+            out = super().forward(hidden_states)
+        return out
 
 
 class LeanMlp(LlamaMLP):  # type: ignore[misc]
@@ -52,14 +55,13 @@ class LeanMlp(LlamaMLP):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         layers = (self.gate_proj, self.up_proj, self.down_proj)
-        if not all(
-            type(each) in (nn.Linear, OneDnnLinear) and each.bias is None for each in layers
-        ):
-            return super().forward(x)
-        weights = [each.weight for each in layers]
-        if not _is_plain_float32(x, *weights):
-            return super().forward(x)
-        return _Mlp.apply(x, *weights)
+        weights = [each.weight for each in layers if _is_plain_linear(each)]
+        out: Tensor
+        if len(weights) == len(layers) and _is_plain_float32(x, *weights):
+            out = _Mlp.apply(x, *weights)  # type: ignore[no-untyped-call]
+        else:
+            out = super().forward(x)
+        return out
 
 
 @contextmanager
@@ -74,6 +76,10 @@ def mlp_outputs_left_out() -> Iterator[None]:
 
 
 _output_is_left_out = ContextVar("_output_is_left_out", default=False)
+
+
+def _is_plain_linear(layer: nn.Module) -> bool:
+    return type(layer) in (nn.Linear, OneDnnLinear) and layer.bias is None
 
 
 def _is_plain_float32(*tensors: Tensor) -> bool:
