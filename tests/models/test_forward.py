@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch.nn.attention import flex_attention
 
 from pivotune.core.errors import DataError, ModelError, NumericsError
-from pivotune.models import forward
+from pivotune.models import attention, forward
 from pivotune.models.attention import flex_inputs
 from pivotune.models.forward import self_check, token_logprobs, validate_tree
+from pivotune.models.lean import keep_only_inputs
 from pivotune.models.packing import FlatSignals, TreeLayout, tree_layout
 from pivotune.models.trees import (
     Segment,
@@ -183,6 +184,35 @@ def test_recomputation_and_chunks_keep_less() -> None:
     assert saved_bytes(model, trees, chunk=30) < whole - 120 * VOCABULARY * 4 / 2
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_lean_modules_change_nothing_and_keep_less(family: str) -> None:
+    trees = [group(60, [30] * 4), group(9, [4, 4], attach=7, seed=1)]
+    model = tiny_model(family, vocabulary=VOCABULARY)
+    expected = gradients(model, trees, path="plain")
+    whole = saved_bytes(model, trees)
+    keep_only_inputs(model)
+    assert saved_bytes(model, trees) < 0.6 * whole
+    for path in PATHS:
+        for recompute in (False, True):
+            found = gradients(model, trees, path=path, recompute=recompute)
+            for value, other in zip(expected, found, strict=True):
+                torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-5)
+
+
+def test_recomputation_does_not_attend_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    attended: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def attend(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        attended.append(original(*inputs))
+        return attended[-1]
+
+    original = attention._attend
+    monkeypatch.setattr(attention, "_attend", attend)
+    model = tiny_model("qwen3", vocabulary=VOCABULARY)
+    gradients(model, [group(20, [6, 3, 6])], recompute=True)
+    assert len(attended) == len(model.model.layers)
+
+
 def test_entropies_carry_no_gradient_and_survive_chunks() -> None:
     trees = [group(8, [5, 5])]
     whole = token_logprobs(MODELS["qwen3"], trees, entropy=True).entropies
@@ -238,10 +268,10 @@ def leaky_layout(trees: list[TokenTree], signals: FlatSignals) -> TreeLayout:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("attention", [nullcontext, flex_on_cpu])
-def test_a_leak_from_a_sibling_is_caught(attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("computed", [nullcontext, flex_on_cpu])
+def test_a_leak_from_a_sibling_is_caught(computed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = [group(60, [9, 8, 8, 8], name="pivot-7")]
-    with attention():
+    with computed():
         clean = token_logprobs(MODELS["qwen3"], trees).logprobs
         assert self_check(MODELS["qwen3"], trees) < 1e-5
         monkeypatch.setattr(forward, "tree_layout", leaky_layout)
