@@ -177,7 +177,8 @@ def token_logprobs(
     """Log-probabilities of all live tokens of all trees, in one graph.
 
     `chunk` is the number of tokens whose logits are held at once. `recompute` keeps only the
-    layers' inputs and computes the rest again in the backward pass (activation checkpointing).
+    layers' inputs, on the CPU's tree path also what attention gave, and computes the rest again in
+    the backward pass (activation checkpointing).
     The trees are taken as valid (see `validate_tree`).
     Without a live token nothing is computed and `logprobs` has no gradient. Raises `ModelError`
     where `path` is "tree" and the model cannot take it (see `supports_trees`).
