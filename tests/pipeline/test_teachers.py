@@ -5,7 +5,7 @@ import pytest
 from pivotune.core.errors import RecipeError
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.teachers import check_teachers
-from tiny_models import byte_tokenizer
+from tiny_models import tiny_policy
 
 
 def check(method):
@@ -38,7 +38,7 @@ def test_a_teacher_that_is_missing_or_cannot_score(method, problem):
 
 
 def test_a_teacher_of_another_vocabulary(tmp_path):
-    byte_tokenizer().save_pretrained(tmp_path)
+    tiny_policy(hidden_size=16, intermediate_size=24, num_hidden_layers=1).save(tmp_path)
     with pytest.raises(RecipeError, match="vocabulary is not the student's"):
         check(f"{OPD}, teacher_model='{tmp_path}'}}")
     # One that is only asked in words may have any.
