@@ -129,6 +129,7 @@ def test_points_outcomes_and_details_are_those_of_the_profiles(tmp_path):
     assert by_id["t1#2"].mean == (12 % 9) / 8
     assert by_id["t1#2"].spread == pytest.approx((3 / 8 * 5 / 8) ** 0.5)
     assert (by_id["t1#2"].kind, by_id["t1#2"].depth, by_id["t1#2"].selected) == ("look", 2, True)
+    assert by_id["t1#2"].domain == "household"
     assert sum(point.selected for point in found.points) == len(chosen_of(10))
     assert sum(each.selected for each in found.details) == DETAILED_PIVOTS
     assert len(found.details) == DETAILED_PIVOTS + 2 * DETAILED_OTHERS

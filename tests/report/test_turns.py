@@ -1,4 +1,5 @@
-from pivotune.report.data import TurnPoint
+from pivotune.report.data import ReportData, TurnPoint
+from pivotune.report.page import build_page
 from pivotune.report.turns import BINS, DEEPEST, KINDS, OTHER, advise, count_turns, say_where
 
 
@@ -61,6 +62,20 @@ def test_advice_follows_the_counts() -> None:
 
 def _percent(lines: list[str]) -> str:
     return " ".join(" ".join(lines).replace("%", " %").split())
+
+
+def test_turns_are_counted_by_domain_where_there_are_several() -> None:
+    house = [TurnPoint(f"h{i}", 0, "go", 0.5, 0.5, True, i == 0, "household") for i in range(3)]
+    tools = [TurnPoint(f"t{i}", 0, "call", 1.0, 0.0, False, False, "tool_use") for i in range(2)]
+    assert count_turns(house).by_domain == ()
+    found = count_turns([*tools, *house]).by_domain
+    assert [(each.name, each.turns, each.live, each.selected) for each in found] == [
+        ("household", 3, 3, 1),
+        ("tool_use", 2, 0, 0),
+    ]
+    page = build_page(ReportData("two", turns=(*tools, *house)))
+    assert "By domain" in page
+    assert "By domain" not in build_page(ReportData("one", turns=tuple(house)))
 
 
 def test_where_the_policy_is_undecided_is_said_for_kinds_with_enough_turns() -> None:

@@ -5,8 +5,10 @@ rewards and parse outcomes only, one goes through the traces, and one decodes th
 are shown in full.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,6 +49,14 @@ class _Named(msgspec.Struct, frozen=True):
     turn_id: str
 
 
+class _Kind(NamedTuple):
+    """What a turn is counted under."""
+
+    depth: int
+    action: str
+    domain: str
+
+
 class ProfiledTurns(msgspec.Struct, frozen=True):
     """All usable turns as points, some in full, and what the samples turned out to be."""
 
@@ -67,7 +77,7 @@ def read_profiled_turns(run: Run, verifier: str, chosen: Collection[str]) -> Pro
     detailed = _choose_details(stats, chosen)
     kinds, turns, trajectories = _read_traces(run, stats.keys(), detailed)
     points = tuple(
-        _point(turn_id, *kinds[turn_id], each, turn_id in chosen)
+        _point(turn_id, kinds[turn_id], each, turn_id in chosen)
         for turn_id, each in stats.items()
         if turn_id in kinds
     )
@@ -113,24 +123,33 @@ def _spaced(turn_ids: Sequence[str], most: int) -> list[str]:
 
 def _read_traces(
     run: Run, wanted: Collection[str], detailed: Collection[str]
-) -> tuple[dict[str, tuple[int, str]], dict[str, Turn], int]:
-    """Depth and kind of the wanted turns, the detailed ones whole, and how many trajectories."""
-    kinds: dict[str, tuple[int, str]] = {}
+) -> tuple[dict[str, _Kind], dict[str, Turn], int]:
+    """What the wanted turns are counted under, the detailed ones whole, and how many trajectories."""
+    kinds: dict[str, _Kind] = {}
     turns: dict[str, Turn] = {}
     count = 0
     for trajectory in read_records(run.folder.trajectories, Trajectory):
         count += 1
         for turn in split_turns(trajectory):
             if turn.id in wanted:
-                kinds[turn.id] = (turn.index, action_kind(turn.expert))
+                domain = sys.intern(turn.task.domain)
+                kinds[turn.id] = _Kind(turn.index, action_kind(turn.expert), domain)
             if turn.id in detailed:
                 turns[turn.id] = turn
     return kinds, turns, count
 
 
-def _point(turn_id: str, depth: int, kind: str, stats: ProfileStats, selected: bool) -> TurnPoint:
-    spread = float(np.sqrt(stats.variance))
-    return TurnPoint(turn_id, depth, kind, stats.mean, spread, stats.mixed, selected)
+def _point(turn_id: str, kind: _Kind, stats: ProfileStats, selected: bool) -> TurnPoint:
+    return TurnPoint(
+        turn_id=turn_id,
+        depth=kind.depth,
+        kind=kind.action,
+        mean=stats.mean,
+        spread=float(np.sqrt(stats.variance)),
+        live=stats.mixed,
+        selected=selected,
+        domain=kind.domain,
+    )
 
 
 def _details(

@@ -44,6 +44,7 @@ class TurnPoint(msgspec.Struct, frozen=True, gc=False):
     spread: float
     live: bool
     selected: bool
+    domain: str = ""
 
 
 class Fresh(msgspec.Struct, frozen=True):

@@ -185,9 +185,16 @@ def _turn_plots(data: ReportData, figures: TurnFigures | None) -> Iterator[Plot]
     yield Plot(
         "By kind of action",
         "Share of undecided turns by what the expert does; in brackets how many turns.",
-        plots.plot_kinds(figures.by_kind),
+        plots.plot_slices("kinds", "kind of action", figures.by_kind),
         tables.slice_table("action", figures.by_kind),
     )
+    if figures.by_domain:
+        yield Plot(
+            "By domain",
+            "Share of undecided turns by the kind of work; in brackets how many turns.",
+            plots.plot_slices("domains", "domain", figures.by_domain),
+            tables.slice_table("domain", figures.by_domain),
+        )
 
 
 def _opened(details: Sequence[ShownTurn]) -> int:

@@ -213,8 +213,8 @@ def _colours(slices: Sequence[Slice]) -> list[str]:
     return [BACK if each.turns < FEW else ACCENT for each in slices]
 
 
-def plot_kinds(slices: Sequence[Slice]) -> Markup:
-    """Share of live turns by kind of action, the most frequent kind on top."""
+def plot_slices(key: str, what: str, slices: Sequence[Slice]) -> Markup:
+    """Share of live turns by `what` they have in common, the most frequent on top."""
 
     def draw(axes: Axes) -> None:
         places = list(range(len(slices)))[::-1]
@@ -226,10 +226,10 @@ def plot_kinds(slices: Sequence[Slice]) -> Markup:
         axes.grid(axis="y", visible=False)
 
     return draw_svg(
-        "kinds",
-        "Undecided turns by kind of action",
-        "Share of turns at which some samples succeed and some fail, by the expert's action; in "
-        "brackets the number of turns.",
+        key,
+        f"Undecided turns by {what}",
+        f"Share of turns at which some samples succeed and some fail, by {what}; in brackets the "
+        "number of turns.",
         draw,
         height=max(1.8, 0.9 + 0.28 * len(slices)),
     )

@@ -1,7 +1,7 @@
 """Figures over all profiled turns: where the policy is undecided, and what it cannot say."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -47,7 +47,8 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 class TurnFigures(msgspec.Struct, frozen=True):
     """Counts over profiled turns; `histogram` of means in equal bins, `chosen_histogram` of the
-    selected ones; a turn whose rewards are all equal failed always or passed always."""
+    selected ones; a turn whose rewards are all equal failed always or passed always.
+    `by_domain` is empty where all turns are of one domain."""
 
     turns: int
     selected: int
@@ -59,6 +60,7 @@ class TurnFigures(msgspec.Struct, frozen=True):
     by_depth: tuple[Slice, ...]
     by_kind: tuple[Slice, ...]
     places: tuple[Place, ...]
+    by_domain: tuple[Slice, ...] = ()
 
 
 def count_turns(points: Sequence[TurnPoint]) -> TurnFigures:
@@ -74,8 +76,11 @@ def count_turns(points: Sequence[TurnPoint]) -> TurnFigures:
         histogram=_histogram(points),
         chosen_histogram=_histogram([point for point in points if point.selected]),
         by_depth=_by_depth(points),
-        by_kind=_by_kind(points),
+        by_kind=_by_name(points, lambda point: point.kind),
         places=_places(points),
+        by_domain=_by_name(points, lambda point: point.domain)
+        if len({point.domain for point in points}) > 1
+        else (),
     )
 
 
@@ -102,13 +107,14 @@ def _by_depth(points: Sequence[TurnPoint]) -> tuple[Slice, ...]:
     )
 
 
-def _by_kind(points: Sequence[TurnPoint]) -> tuple[Slice, ...]:
+def _by_name(points: Sequence[TurnPoint], name_of: Callable[[TurnPoint], str]) -> tuple[Slice, ...]:
+    """The most frequent names, and all others together."""
     groups: dict[str, list[TurnPoint]] = defaultdict(list)
     for point in points:
-        groups[point.kind].append(point)
-    ordered = sorted(groups, key=lambda kind: (-len(groups[kind]), kind))
-    rest = [point for kind in ordered[KINDS:] for point in groups[kind]]
-    slices = [_slice(kind, groups[kind]) for kind in ordered[:KINDS]]
+        groups[name_of(point)].append(point)
+    ordered = sorted(groups, key=lambda name: (-len(groups[name]), name))
+    rest = [point for name in ordered[KINDS:] for point in groups[name]]
+    slices = [_slice(name, groups[name]) for name in ordered[:KINDS]]
     return (*slices, _slice(OTHER, rest)) if rest else tuple(slices)
 
 
