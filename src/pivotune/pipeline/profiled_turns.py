@@ -124,7 +124,7 @@ def _spaced(turn_ids: Sequence[str], most: int) -> list[str]:
 def _read_traces(
     run: Run, wanted: Collection[str], detailed: Collection[str]
 ) -> tuple[dict[str, _Kind], dict[str, Turn], int]:
-    """What the wanted turns are counted under, the detailed ones whole, and how many trajectories."""
+    """What the wanted turns are counted under, the detailed ones whole, how many trajectories."""
     kinds: dict[str, _Kind] = {}
     turns: dict[str, Turn] = {}
     count = 0
