@@ -117,7 +117,6 @@ def run_ours(model: Path, prompt: int, group: int, beta: float, steps: int) -> l
         warmup_steps=0,
         checkpoint_every=steps,
         token_budget=prompt + group * ACTION,
-        recompute=True,
         loss=LossConfig(beta=beta),
     )
     start_measuring()
