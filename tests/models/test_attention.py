@@ -1,5 +1,7 @@
 """Tree attention against masked attention over the whole packed sequence."""
 
+import os
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -119,6 +121,26 @@ def test_flex_block_mask_is_the_same_mask(trees: list[TokenTree]) -> None:
     out = flex_attention(query, key, value, block_mask=mask, scale=0.5, enable_gqa=True)
     dense = scaled_dot_product_attention(
         query, key, value, dense_mask(layout), scale=0.5, enable_gqa=True
+    )
+    torch.testing.assert_close(out, dense, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
+def test_flex_attention_compiled_equals_masked_attention() -> None:
+    """As on a GPU, but for the device: torch compiles no backward pass of it for the CPU."""
+    trees = [group(300, [20, 31, 7], attach=250), group(90, [12, 12], seed=1)]
+    layout = tree_layout(trees, flatten_signals(trees))
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, len(layout.input_ids), 16, generator=generator) for heads in (4, 2, 2)
+    )
+    mask = block_mask(layout, torch.device("cpu"))
+    with torch.no_grad():
+        compiled: Any = torch.compile(flex_attention)
+        out = compiled(query, key, value, block_mask=mask, scale=0.25, enable_gqa=True)
+    dense = scaled_dot_product_attention(
+        query, key, value, dense_mask(layout), scale=0.25, enable_gqa=True
     )
     torch.testing.assert_close(out, dense, rtol=1e-5, atol=1e-5)
 
