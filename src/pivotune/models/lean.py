@@ -1,7 +1,7 @@
 """Norms and gated MLPs that keep only their input for the backward pass.
 
-transformers writes them as small operations, each of which keeps a tensor or two: more than
-three quarters of all that a layer keeps. Here the backward pass computes again what it misses:
+transformers writes them as small operations, each of which keeps a tensor or two: three fifths
+of all that a layer keeps. Here the backward pass computes again what it misses:
 a product of a norm's input, and the first two of an MLP's three matrix products. Outputs, and
 the gradients of an MLP, are the same bit for bit.
 
