@@ -42,6 +42,7 @@ from pivotune.pipeline.profiling import no_candidates, quick, training_candidate
 from pivotune.pipeline.recipe import Recipe
 from pivotune.pipeline.run import Run
 from pivotune.pipeline.teachers import check_teachers
+from pivotune.pipeline.training import loss_config
 from pivotune.pipeline.verifiers import open_environments, open_verifier
 from pivotune.train.speed import training_rate
 from pivotune.turns.candidates import Candidates
@@ -147,6 +148,8 @@ def plan(run: Run) -> None:
     if not run.folder.begin("plan", (run.folder.settings("import"), recipe), cheap=True):
         return
     check_teachers(recipe)
+    for method in recipe.methods.values():
+        loss_config(method)
     sampler = open_profiled(run)
     candidates = training_candidates(run, sampler)
     if not candidates.turns:

@@ -27,7 +27,8 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     objective: a name from `pivotune.train.objectives`, or `module:name`; `settings` are its own.
     batch: pivots (or trajectories) a step. verifier, rule: local RL only; empty means the
-    recipe's own. kl: weight of the KL to the base (0: none is computed). adapter_rank: that of
+    recipe's own. kl: weight of the KL to the base (0: none is computed). loss: how the
+    policy-gradient term is built, keys of `pivotune.train.losses.LossConfig`. adapter_rank: that of
     LoRA factors, which alone are trained; 0 trains all weights. recompute: activations are
     computed again in the backward pass, for models that do not fit into memory otherwise.
     teacher_model: another policy to learn from, named as `model` is, or `server`: what the
@@ -39,6 +40,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int = 50
     batch: int = 16
     kl: float = 0.0
+    loss: dict[str, Any] = msgspec.field(default_factory=dict)
     verifier: str = ""
     rule: str = ""
     adapter_rank: int = 0

@@ -120,8 +120,29 @@ def _train_config(recipe: Recipe, method: Method) -> TrainConfig:
         evaluate_every=recipe.evaluate.every,
         checkpoint_every=min(10, recipe.evaluate.every) or 10,
         recompute=method.recompute,
-        loss=LossConfig(beta=method.kl),
+        loss=loss_config(method),
     )
+
+
+def loss_config(method: Method) -> LossConfig:
+    """The method's loss; raises `RecipeError` for what cannot be meant."""
+    where = f"loss of {method.objective}"
+    if "beta" in method.loss:
+        raise RecipeError("the weight of the KL is said once", where=where, fix="use the key kl")
+    check_keys(LossConfig, method.loss, where)
+    try:
+        config = msgspec.convert({**method.loss, "beta": method.kl}, LossConfig)
+    except msgspec.ValidationError as error:
+        raise RecipeError(f"{where}: {error}") from error
+    cap = 1.0 if config.importance_cap is None else config.importance_cap
+    if min(config.clip_low, config.clip_high) < 0 or min(config.constant, cap) <= 0:
+        raise RecipeError(
+            "a loss with such limits has no meaning",
+            where=where,
+            got=", ".join(f"{key} {value}" for key, value in method.loss.items()),
+            expected="clips of at least 0, a constant and an importance_cap above 0",
+        )
+    return config
 
 
 def _objective(run: Run, method: Method, policy: Policy, sampler: TorchSampler) -> Objective:
