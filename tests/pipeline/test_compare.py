@@ -8,7 +8,8 @@ import pytest
 from loopback import Loopback
 from pivotune.core.errors import DataError, StoreError
 from pivotune.evaluate.tallies import read_tallies
-from pivotune.pipeline.compare import Wanted, compare
+from pivotune.pipeline.compare import compare
+from pivotune.pipeline.counting import Wanted
 
 COUNTS = {"base": (2, 2, 2, 2), "always": (4, 4, 0, 0), "worse": (0, 1, 0, 1)}
 

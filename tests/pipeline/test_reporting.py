@@ -24,8 +24,9 @@ from pivotune.core.types import (
     Verdict,
 )
 from pivotune.evaluate.suites import Outcome
-from pivotune.pipeline.compare import Wanted, compare
+from pivotune.pipeline.compare import compare
 from pivotune.pipeline.costs import count_costs
+from pivotune.pipeline.counting import Wanted
 from pivotune.pipeline.evaluation import suites
 from pivotune.pipeline.profiled_turns import (
     DETAILED_OTHERS,

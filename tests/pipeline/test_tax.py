@@ -11,7 +11,8 @@ from pivotune.cli.main import app
 from pivotune.core.errors import DataError, RecipeError, StoreError
 from pivotune.core.store import write_json
 from pivotune.models.policy import load_policy
-from pivotune.pipeline.compare import Wanted, compare
+from pivotune.pipeline.compare import compare
+from pivotune.pipeline.counting import Wanted
 from pivotune.pipeline.joined import join_runs
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from pivotune import __version__
+from pivotune.cli.evaluate import evaluate_named
 from pivotune.cli.lab import app as lab_app
 from pivotune.cli.quick import Options, is_traces, run_name, say_pivots, trace_overrides
 from pivotune.cli.screen import Screen
@@ -235,9 +236,30 @@ def train(
 
 
 @app.command()
-def evaluate(arguments: Arguments = None, run: RunOption = None, redo: Redo = "") -> None:
-    """Base and trained policies, in-domain and out-of-domain."""
-    _run_to(_open(arguments, run, redo), "evaluate")
+def evaluate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...|[RECIPE] [KEY=VALUE]...",
+            help="Models, named as for `pivotune tax`, are played by themselves. A recipe and "
+            "overrides, or --run: this stage of that run.",
+        ),
+    ] = None,
+    run: RunOption = None,
+    redo: Redo = "",
+    suite: Annotated[str, typer.Option(help="`domain:split` to play.")] = "",
+    tasks: Annotated[int | None, typer.Option(help="How many tasks of it. Default 100.")] = None,
+    rollouts: Annotated[int | None, typer.Option(help="Times each task. Default 1.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of sampling. Default 1.0.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draws tasks and random streams.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the models' results.")] = Path("evaluation"),
+) -> None:
+    """Success, pass@k and pass^k of models on a suite, or all suites of a run. Goes on."""
+    given = arguments or []
+    if not given or run is not None or any("=" in each or ".toml" in each for each in given):
+        _run_to(_open(arguments, run, redo), "evaluate")
+    else:
+        evaluate_named(given, suite, tasks, rollouts, temperature, seed, out)
 
 
 @app.command()

@@ -48,7 +48,8 @@ def tax(
 ) -> None:
     """pass@k, headroom and Sharpening Tax of models against a base. Goes on where it stopped."""
     limit_threads()
-    from pivotune.pipeline.compare import Wanted, compare
+    from pivotune.pipeline.compare import compare
+    from pivotune.pipeline.counting import Wanted
     from pivotune.pipeline.joined import join_runs
     from pivotune.report.tax.section import tax_section
     from pivotune.report.tax.seeds import over_seeds_tables

@@ -39,6 +39,16 @@ class Classes(msgspec.Struct, frozen=True):
         return self.always + self.given_compute + self.never
 
 
+class Evaluated(msgspec.Struct, frozen=True):
+    """One model by itself: its first try, the best of more, and all of them. `source`: how."""
+
+    success: Estimate
+    coverage: Curve
+    reliability: Curve
+    classes: Classes
+    source: str
+
+
 class CoverageScores(msgspec.Struct, frozen=True):
     """One model's coverage curve, and its A(K) and S(K)."""
 

@@ -1,87 +1,41 @@
 """`pivotune tax`: any number of models against a base, from tallies or by playing a suite.
 
-A model is named by a file of tallies (CSV or JSON Lines: task, c, n), by a run folder (its base
-and every method that it trained), by what `model` in a recipe takes (a folder, a hub name,
-`lab`), or by a chat endpoint (`http://host/v1#model`). What is not counted yet is played. The
-output folder holds
+Models are named and counted as `counting.py` says; beside the outcomes and tallies the output
+folder holds
 
-    outcomes/MODEL.jsonl   one record an episode: a killed comparison goes on, a longer one too
-    tallies/MODEL.csv      task, c, n: can be compared again, here or elsewhere
-    tax.json tax.html      every figure, and the page
-    tax.md                 the main tables, to be quoted
+    tax.json tax.html   every figure, and the page
+    tax.md              the main tables, to be quoted
 """
 
-import csv
-import io
-import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 import pivotune
-from pivotune.core.errors import DataError, StoreError
-from pivotune.core.protocols import Sampler
+from pivotune.core.errors import DataError
 from pivotune.core.scores import Matched, TaxFindings
-from pivotune.core.seeds import derive_seed
-from pivotune.core.store import read_json, write_atomic, write_json
-from pivotune.core.tally import Tally
-from pivotune.core.types import content_hash
-from pivotune.evaluate.tallies import COLUMNS, read_tallies
+from pivotune.core.store import write_atomic, write_json
 from pivotune.evaluate.tax import CONVENTION, find_tax
-from pivotune.models.policy import Prompts, load_policy
-from pivotune.models.server import ServerConfig, ServerSampler
-from pivotune.pipeline.evaluation import play_suite, policies
-from pivotune.pipeline.policies import (
-    open_policy,
-    open_sampler,
-    prompt_findings,
-    prompt_maker,
+from pivotune.pipeline.counting import (
+    Model,
+    Wanted,
+    common_rollouts,
+    open_models,
+    run_recipe,
+    settings_of,
+    tell_apart,
+    write_tallies,
 )
-from pivotune.pipeline.recipe import Recipe, load_recipe
 from pivotune.pipeline.run import BASE, Run, Watch
 from pivotune.pipeline.run_folder import RunFolder
-from pivotune.pipeline.tax import (
-    TaxSettings,
-    read_matched,
-    suite_tallies,
-    tally_suite,
-    tax_budget,
-    tax_settings,
-    tax_suite,
-)
+from pivotune.pipeline.tax import TaxSettings, read_matched, tax_budget, tax_settings
 from pivotune.report.data import Fact, MethodCurves, ReportData
 from pivotune.report.page import build_page
 from pivotune.report.tables import markdown
 from pivotune.report.tax.budgets import budgets, pick_model
 from pivotune.report.tax.sentences import forecast_sentence
 from pivotune.report.tax.tables import matched_table, router_table, score_table
-
-Tallies = dict[str, Tally]
-TALLY_FILES = (".csv", ".json", ".jsonl", ".ndjson")
-KEY_VARIABLE = "OPENAI_API_KEY"
-"""The environment variable that holds the key of an endpoint, where it wants one."""
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What a person asks for; None is what the first run folder used, else the default."""
-
-    suite: str | None = None
-    tasks: int | None = None
-    rollouts: int | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    k: int = 0
-    base_prompts: Prompts = "template"
-
-
-class Counted(msgspec.Struct, frozen=True):
-    """One model's tallies and where they come from."""
-
-    tallies: Tallies
-    source: str
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -94,34 +48,14 @@ class Comparison(msgspec.Struct, frozen=True):
     software: str
 
 
-class _Model(msgspec.Struct, frozen=True):
-    """A model before it is counted; `count` plays what is not known yet.
-
-    `objective` and `verifier` are those of a run's method.
-    """
-
-    name: str
-    place: Path
-    count: Callable[[TaxSettings], Counted]
-    objective: str = ""
-    verifier: str = ""
-
-
-class _Mark(msgspec.Struct, frozen=True):
-    """Which weights and settings a log of outcomes belongs to."""
-
-    policy: str
-    settings: str
-
-
 def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: Watch) -> Comparison:
     """Count every model and write the output folder.
 
     A run folder as `base` with no `posts` compares its own methods with its own base.
     """
-    first, *own = _open_models(base, out, watch, wanted.base_prompts)
-    others = [model for each in posts for model in _posts(_open_models(each, out, watch))]
-    named = _tell_apart(others if posts else own)
+    first, *own = open_models(base, out, watch, wanted.base_prompts)
+    others = [model for each in posts for model in _posts(open_models(each, out, watch))]
+    named = tell_apart(others if posts else own)
     if not named:
         raise DataError(
             "there is nothing to compare the base with",
@@ -129,12 +63,12 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
             fix="name a second model, or a run folder that has trained methods",
         )
     models = [msgspec.structs.replace(first, name=BASE), *named]
-    settings = _settings([base, *posts], wanted)
+    settings = settings_of([base, *posts], wanted)
     counted = {model.name: model.count(settings) for model in models}
     tallies = {name: each.tallies for name, each in counted.items()}
     others_tallies = {name: each for name, each in tallies.items() if name != BASE}
     findings = find_tax(
-        tallies[BASE], others_tallies, tax_budget(_common_rollouts(tallies), wanted.k)
+        tallies[BASE], others_tallies, tax_budget(max(2, common_rollouts(tallies)), wanted.k)
     )
     if not posts:
         findings = msgspec.structs.replace(
@@ -147,8 +81,7 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
         CONVENTION,
         f"pivotune {pivotune.__version__}",
     )
-    for name, each in tallies.items():
-        write_atomic(out / "tallies" / f"{_file_name(name)}.csv", _csv(each))
+    write_tallies(out, tallies)
     write_json(out / "tax.json", found)
     write_atomic(out / "tax.html", build_page(_page_data(found, named)).encode())
     write_atomic(out / "tax.md", _markdown(found).encode())
@@ -157,197 +90,18 @@ def compare(base: str, posts: Sequence[str], wanted: Wanted, out: Path, watch: W
 
 def _counted_matches(base: str, settings: TaxSettings, k: int, watch: Watch) -> tuple[Matched, ...]:
     """The pairs that a run has counted itself under the same settings."""
-    run = Run(RunFolder(Path(base), _recipe(Path(base))), watch)
+    run = Run(RunFolder(Path(base), run_recipe(Path(base))), watch)
     same = run.recipe.tax.rollouts and settings == tax_settings(run.recipe)
     found = read_matched(run) if same else ()
     return found if all(each.k == k for each in found) else ()
 
 
-def _posts(models: list[_Model]) -> list[_Model]:
+def _posts(models: list[Model]) -> list[Model]:
     """A run folder named after the base contributes its methods only."""
     return models[1:] if len(models) > 1 else models
 
 
-def _common_rollouts(tallies: Mapping[str, Tallies]) -> int:
-    """The most rollouts that some task has of every model; 2 where no task is common."""
-    first, *rest = tallies.values()
-    common = [task for task in first if all(task in side for side in rest)]
-    return max((min(side[task].n for side in tallies.values()) for task in common), default=2)
-
-
-def _settings(given: Sequence[str], wanted: Wanted) -> TaxSettings:
-    runs = [Path(each) for each in given if _is_run(Path(each))]
-    found = tax_settings(_recipe(runs[0])) if runs else TaxSettings()
-    asked = {
-        name: value
-        for name in ("suite", "tasks", "rollouts", "temperature", "seed")
-        if (value := getattr(wanted, name)) is not None
-    }
-    settings = msgspec.structs.replace(found, **asked)
-    if settings.rollouts < 1 or settings.tasks < 1 or settings.temperature < 0:
-        raise DataError(
-            "these settings cannot be played",
-            got=settings.describe(),
-            expected="at least one task and one rollout, a temperature of at least 0",
-        )
-    return settings
-
-
-# Models
-
-
-def _open_models(
-    given: str, out: Path, watch: Watch, prompts: Prompts = "template"
-) -> list[_Model]:
-    """One model, or a run's base and methods, which are prompted as in the run."""
-    path = Path(given)
-    if path.suffix.lower() in TALLY_FILES and not _is_endpoint(given) and not path.is_dir():
-        return [_Model(path.stem, path, partial(_read, path))]
-    if not _is_run(path):
-        return [_Model(_model_name(given), path, partial(_play_model, given, prompts, out, watch))]
-    run = Run(RunFolder(path, _recipe(path)), watch)
-    return [
-        _policy(run, name, partial(_play_policy, run, name, checkpoint, out))
-        for name, checkpoint in policies(run).items()
-    ]
-
-
-def _policy(run: Run, name: str, count: Callable[[TaxSettings], Counted]) -> _Model:
-    place, method = run.folder.path / name, run.recipe.methods.get(name)
-    if method is None:
-        return _Model(name, place, count)
-    return _Model(name, place, count, method.objective, run.recipe.verifier_of(method))
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "recipe.toml").is_file()
-
-
-def _recipe(path: Path) -> Recipe:
-    return load_recipe(path / "recipe.toml")
-
-
-def _is_endpoint(given: str) -> bool:
-    return given.startswith(("http://", "https://"))
-
-
-def _model_name(given: str) -> str:
-    """The folder's name, with the one above where the trainer gave it; an endpoint's model."""
-    if _is_endpoint(given):
-        return given.partition("#")[2] or "endpoint"
-    path = Path(given)
-    return "/".join(path.parts[-2:]) if path.name in {"best", "final", "model"} else path.name
-
-
-def _tell_apart(models: Sequence[_Model]) -> list[_Model]:
-    """Models of one name are called by their folder too; the base keeps its name."""
-    names = [model.name for model in models]
-    renamed = [
-        model
-        if names.count(model.name) == 1 and model.name != BASE
-        else msgspec.structs.replace(
-            model, name=f"{model.place.resolve().parent.name}/{model.name}"
-        )
-        for model in models
-    ]
-    files = [_file_name(model.name) for model in renamed]
-    if double := next((name for name in files if files.count(name) > 1), ""):
-        raise DataError(
-            f"two models are called {double!r}",
-            got=", ".join(str(model.place) for model in models),
-            fix="rename a file or folder, so that the tables can tell them apart",
-        )
-    return renamed
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.@-]+", "-", name)
-
-
-# Counting
-
-
-def _read(path: Path, settings: TaxSettings) -> Counted:
-    return Counted(read_tallies(path), f"tallies read from {path.name}")
-
-
-def _play_policy(
-    run: Run, name: str, checkpoint: Path | None, out: Path, settings: TaxSettings
-) -> Counted:
-    """A policy of a run: as it was counted there, or played."""
-    recorded = run.folder.marks.get(f"tax/{name}")
-    if recorded and recorded.done and settings == tax_settings(run.recipe):
-        tallies = suite_tallies(run, name, tax_suite(settings))
-        source = f"counted in the run {run.folder.path.name}: {settings.describe()}"
-        return Counted(tallies, source)
-    key = f"{run.folder.path.resolve().name}-{name}"
-
-    def sampler() -> Sampler:
-        return open_sampler(open_policy(run, checkpoint))
-
-    return _play(sampler, name, key, out, run.watch, settings)
-
-
-def _play_model(
-    given: str, prompts: Prompts, out: Path, watch: Watch, settings: TaxSettings
-) -> Counted:
-    name = _model_name(given)
-    key = f"{name}-{prompts}" if prompts != "template" else name
-    return _play(partial(_sampler_of, given, prompts), name, key, out, watch, settings)
-
-
-def _sampler_of(given: str, prompts: Prompts) -> Sampler:
-    if _is_endpoint(given):
-        url, _, model = given.partition("#")
-        key_env = KEY_VARIABLE if KEY_VARIABLE in os.environ else ""
-        return ServerSampler(ServerConfig(url=url, model=model, chat=True, key_env=key_env), None)
-    source = msgspec.structs.replace(Recipe(), model=given).model_path
-    return open_sampler(load_policy(source, prompts=prompts))
-
-
-def _play(
-    opened: Callable[[], Sampler],
-    name: str,
-    key: str,
-    out: Path,
-    watch: Watch,
-    settings: TaxSettings,
-) -> Counted:
-    sampler, suite = opened(), tax_suite(settings)
-    log = out / "outcomes" / f"{_file_name(key)}.jsonl"
-    how = msgspec.structs.replace(settings, tasks=0, rollouts=0)
-    _check_mark(log.with_suffix(".mark.json"), _Mark(sampler.policy_hash, content_hash(how)))
-    seed = derive_seed(settings.seed, "tax")
-    title = f"{name}: {suite.rollouts} tries of {suite.name}"
-    outcomes = play_suite(watch, title, sampler, suite, seed, log)
-    prompts = "; ".join((f"prompts: {prompt_maker(sampler)}", *prompt_findings(sampler)))
-    source = f"weights {sampler.policy_hash}; {settings.describe()}; {prompts}"
-    return Counted(tally_suite(outcomes, suite), source)
-
-
-def _check_mark(path: Path, mark: _Mark) -> None:
-    """Outcomes of other weights or settings are never mixed with these."""
-    if not path.exists():
-        write_json(path, mark)
-    elif (found := read_json(path, _Mark)) != mark:
-        raise StoreError(
-            "this model was played here with other weights or settings",
-            where=str(path),
-            got=f"weights {found.policy}, settings {found.settings}",
-            expected=f"weights {mark.policy}, settings {mark.settings}",
-            fix="use another --out folder; more tasks or rollouts alone go on in this one",
-        )
-
-
 # Output
-
-
-def _csv(tallies: Mapping[str, Tally]) -> bytes:
-    out = io.StringIO(newline="")
-    rows = csv.writer(out)
-    rows.writerow(COLUMNS)
-    rows.writerows((task, each.successes, each.n) for task, each in tallies.items())
-    return out.getvalue().encode()
 
 
 def _markdown(found: Comparison) -> str:
@@ -361,7 +115,7 @@ def _markdown(found: Comparison) -> str:
     return "\n".join([*parts, forecast_sentence(found.findings.forecast), ""])
 
 
-def _page_data(found: Comparison, models: Sequence[_Model]) -> ReportData:
+def _page_data(found: Comparison, models: Sequence[Model]) -> ReportData:
     names = [each.name for each in found.findings.comparisons]
     return ReportData(
         title=f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''} against the base",

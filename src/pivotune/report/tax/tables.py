@@ -1,12 +1,13 @@
 """Tables of models against their base, also the numbers behind the drawings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pivotune.core.estimate import Estimate
 from pivotune.core.scores import (
     CLASS_NAMES,
     Classes,
     CoverageScores,
+    Evaluated,
     Matched,
     Reliability,
     TaxComparison,
@@ -73,6 +74,35 @@ def _score_row(found: TaxComparison) -> tuple[str, ...]:
         signed_interval(found.tax_share),
         f"> {found.k:,}" if found.crossover.value is None else number(found.crossover.value),
         number(found.tasks),
+    )
+
+
+def evaluated_table(found: Mapping[str, Evaluated]) -> Table:
+    """A row a model by itself: the first try, the best of more, and all of them."""
+    k = max(len(each.coverage.values) for each in found.values())
+    shown = budgets(k)[1:]
+    return table(
+        (
+            "model",
+            "success",
+            "95 % interval",
+            *(f"pass@{n}" for n in shown),
+            *((f"pass^{k}",) if k > 1 else ()),
+            "always / given compute / never",
+            "tasks",
+        ),
+        (
+            (
+                show_line(name),
+                percent(each.success.value),
+                interval(each.success),
+                *(percent(each.coverage.values[n - 1]) for n in shown),
+                *((percent(each.reliability.values[-1]),) if k > 1 else ()),
+                f"{each.classes.always} / {each.classes.given_compute} / {each.classes.never}",
+                number(each.success.tasks),
+            )
+            for name, each in found.items()
+        ),
     )
 
 
