@@ -218,9 +218,17 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
     """Raises `RecipeError` naming the key for anything that cannot be meant."""
     recipe = load_config(Recipe, path, overrides)
     where = str(path) if path else "the command line"
-    for name, rule in [("select.rule", recipe.select.rule)] + [
-        (f"methods.{key}.rule", method.rule) for key, method in recipe.methods.items()
-    ]:
+    _check_methods(recipe, where)
+    _check_profile(recipe, where)
+    _check_adaptive(recipe, where)
+    check_trackers(recipe.track, where)
+    _check_tax(recipe, where)
+    return recipe
+
+
+def _check_methods(recipe: Recipe, where: str) -> None:
+    rules = {f"methods.{key}.rule": method.rule for key, method in recipe.methods.items()}
+    for name, rule in ({"select.rule": recipe.select.rule} | rules).items():
         if rule and rule not in RULES:
             raise RecipeError(
                 f"{name}: unknown rule",
@@ -228,6 +236,13 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
                 got=rule,
                 expected=f"one of {', '.join(RULES)}",
             )
+    for key, method in recipe.methods.items():
+        if method.steps < 1 or method.batch < 1:
+            raise RecipeError(f"methods.{key}: steps and batch start at 1", where=where, got=method)
+
+
+def _check_profile(recipe: Recipe, where: str) -> None:
+    """What is sampled, by whom, and what is kept apart for a warm start."""
     if recipe.profile.samples < 2:
         raise RecipeError(
             "profile.samples: one sample can never be mixed",
@@ -235,14 +250,23 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             got=recipe.profile.samples,
             expected="at least 2; 8 is the usual number",
         )
-    _check_adaptive(recipe, where)
-    check_trackers(recipe.track, where)
     if recipe.prompts == "transcript" and recipe.sampler == "server":
         raise RecipeError(
             "prompts: an endpoint is not asked through the base-model harness",
             where=where,
             fix='use prompts = "template", or sampler = "torch"',
         )
+    warm = recipe.warm_start
+    if warm.steps and not (warm.batch >= 1 and 0 < warm.share < 1):
+        raise RecipeError(
+            "warm_start: it needs some expert trajectories and must leave some",
+            where=where,
+            got=f"batch {warm.batch}, share {warm.share}",
+            expected="a batch of at least 1, a share between 0 and 1",
+        )
+
+
+def _check_tax(recipe: Recipe, where: str) -> None:
     tax = recipe.tax
     if tax.rollouts and not (
         tax.rollouts >= 2
@@ -266,18 +290,6 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Recipe:
             got=", ".join(sorted(strangers)),
             expected=f"some of {', '.join(recipe.methods)}",
         )
-    warm = recipe.warm_start
-    if warm.steps and not (warm.batch >= 1 and 0 < warm.share < 1):
-        raise RecipeError(
-            "warm_start: it needs some expert trajectories and must leave some",
-            where=where,
-            got=f"batch {warm.batch}, share {warm.share}",
-            expected="a batch of at least 1, a share between 0 and 1",
-        )
-    for key, method in recipe.methods.items():
-        if method.steps < 1 or method.batch < 1:
-            raise RecipeError(f"methods.{key}: steps and batch start at 1", where=where, got=method)
-    return recipe
 
 
 def _check_adaptive(recipe: Recipe, where: str) -> None:
