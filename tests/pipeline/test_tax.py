@@ -12,7 +12,7 @@ from pivotune.core.errors import DataError, RecipeError, StoreError
 from pivotune.core.store import write_json
 from pivotune.models.policy import load_policy
 from pivotune.pipeline.compare import compare
-from pivotune.pipeline.counting import Wanted
+from pivotune.pipeline.counting import Wanted, open_models
 from pivotune.pipeline.joined import join_runs
 from pivotune.pipeline.recipe import load_recipe
 from pivotune.pipeline.run import Run
@@ -164,6 +164,8 @@ def test_only_the_named_methods_are_counted(trained):
     found = read_tax(Run(folder, Quiet()))
     assert [each.name for each in found.comparisons] == ["better"]
     assert found.matched == ()
+    opened = open_models(str(trained.path), trained.path.parent / "out", Quiet())
+    assert [each.name for each in opened] == ["base", "better"]
     with pytest.raises(RecipeError, match=r"no such method[\s\S]*bettr"):
         load_recipe(trained.path.with_suffix(".toml"), ['tax.methods=["bettr"]'])
 

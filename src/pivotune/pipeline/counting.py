@@ -150,7 +150,10 @@ def settings_of(given: Sequence[str], wanted: Wanted) -> TaxSettings:
 
 
 def open_models(given: str, out: Path, watch: Watch, prompts: Prompts = "template") -> list[Model]:
-    """One model, or a run's base and methods, which are prompted as in the run."""
+    """One model, or a run's base and methods, which are prompted as in the run.
+
+    Where the run's recipe names the methods to be counted, these.
+    """
     path = Path(given)
     if path.suffix.lower() in TALLY_FILES and not _is_endpoint(given) and not path.is_dir():
         return [Model(path.stem, path, partial(_read, path))]
@@ -160,6 +163,7 @@ def open_models(given: str, out: Path, watch: Watch, prompts: Prompts = "templat
     return [
         _policy(run, name, partial(_play_policy, run, name, checkpoint, out))
         for name, checkpoint in policies(run).items()
+        if name in (BASE, *run.recipe.taxed_methods)
     ]
 
 
