@@ -90,12 +90,16 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def look_of(name: str, order: Sequence[str]) -> Look:
-    """The look of the method at its place in `order`, so that all drawings agree."""
+    """The look of the method at its place in `order`, so that all drawings agree.
+
+    36 methods differ: every time that the colours begin again, lines and markers are one further.
+    """
     place = order.index(name)
+    shape = place + place // len(_LINES)
     return Look(
         _LINES[place % len(_LINES)],
-        _STYLES[place % len(_STYLES)],
-        _MARKERS[place % len(_MARKERS)],
+        _STYLES[shape % len(_STYLES)],
+        _MARKERS[shape % len(_MARKERS)],
     )
 
 
