@@ -3,6 +3,7 @@
 from typer.testing import CliRunner
 
 from pivotune.cli.main import app
+from pivotune.core.errors import PivotuneError
 from pivotune.core.scores import Evaluated
 from pivotune.core.store import read_json
 
@@ -45,3 +46,17 @@ def test_a_model_is_played_once_and_goes_on(tmp_path):
     assert second.startswith(first)
     assert len(second.splitlines()) == 8
     assert len(evaluated(tmp_path / "evaluate.json")["lab"].coverage.values) == 2
+
+
+def test_what_would_be_ignored_is_refused(tmp_path):
+    (tmp_path / "one.csv").write_text("task,c,n\na,2,4\n")
+    for arguments in (
+        ("--suite", "skills:eval"),
+        ("seed=1", "--rollouts", 2),
+        (tmp_path / "one.csv", "seed=1"),
+        (tmp_path / "one.csv", "--run", tmp_path / "run"),
+        ("lab", "--rollouts", 0, "--out", tmp_path / "out"),
+    ):
+        failed = run(*arguments)
+        assert isinstance(failed.exception, PivotuneError), arguments
+    assert not (tmp_path / "run").exists()

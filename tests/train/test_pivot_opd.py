@@ -390,6 +390,10 @@ def test_settings_without_a_meaning_are_refused():
     for bad in ({"w_rec": -1.0}, {"delta": 0.0}, {"hint": "no slot"}, {"lesson_hint": "{a}"}):
         with pytest.raises(RecipeError):
             pivot_opd(**bad)
+    with pytest.raises(RecipeError, match="nothing to imitate"):
+        pivot_opd(variant="external", prevention_loss="cross_entropy")
+    with pytest.raises(RecipeError, match="what was wasted"):
+        pivot_opd(w_prev=0.1, teacher=TeacherConfig("self", waste=True))
     with pytest.raises(RecipeError, match="needs a teacher"):
         pivot_opd(w_prev=0.1, teacher=TeacherConfig("model"))
     with pytest.raises(RecipeError, match="unknown form of question"):

@@ -23,7 +23,7 @@ def evaluate_named(
     from pivotune.report.tax.tables import evaluated_table
 
     screen = Screen(Console())
-    wanted = Wanted(suite or None, tasks, rollouts or 1, temperature, seed)
+    wanted = Wanted(suite or None, tasks, 1 if rollouts is None else rollouts, temperature, seed)
     found = evaluate_models(models, wanted, out, screen)
     screen.table("Scores", evaluated_table(found))
     for name, each in found.items():

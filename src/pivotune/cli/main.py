@@ -256,10 +256,18 @@ def evaluate(
 ) -> None:
     """Success, pass@k and pass^k of models on a suite, or all suites of a run. Goes on."""
     given = arguments or []
-    if not given or run is not None or any("=" in each or ".toml" in each for each in given):
+    named = [each for each in given if _is_path(each) and not each.endswith(".toml")]
+    if not named:
+        if any(each is not None for each in (tasks, rollouts, temperature, seed)) or suite:
+            raise RecipeError(
+                "--suite, --tasks, --rollouts, --temperature and --seed are for named models",
+                fix="name models, or say it in the recipe: evaluate.in_domain, evaluate.episodes",
+            )
         _run_to(_open(arguments, run, redo), "evaluate")
-    else:
-        evaluate_named(given, suite, tasks, rollouts, temperature, seed, out)
+        return
+    if len(named) < len(given) or run is not None or redo:
+        raise RecipeError("models and a recipe or a run", got=" ".join(given), fix="name either")
+    evaluate_named(named, suite, tasks, rollouts, temperature, seed, out)
 
 
 @app.command()

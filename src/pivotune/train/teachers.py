@@ -35,6 +35,11 @@ class TeacherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def open_teacher(materials: Materials, config: TeacherConfig, method: str) -> Teacher:
     """Raises `RecipeError` for what is missing."""
     make = required(materials.make_environment, "environments", method)
+    if config.is_model and config.waste:
+        raise RecipeError(
+            f"{method}: only the oracle and the player know what was wasted",
+            fix='leave teacher.waste out, or use kind = "oracle" or "player"',
+        )
     if not config.is_model:
         return OracleTeacher(make, waste=config.waste, fair=config.kind == "player")
     if config.question not in QUESTIONS:

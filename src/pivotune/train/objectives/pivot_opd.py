@@ -140,6 +140,11 @@ class PivotOpd(EpisodeObjective):
         check_template(config.lesson_hint, "lesson")
         if min(config.w_prev, config.w_traj, config.w_rec) < 0 or config.delta <= 0:
             raise RecipeError("pivot_opd: weights start at 0 and delta is above 0")
+        if config.variant == "external" and config.prevention_loss == "cross_entropy":
+            raise RecipeError(
+                "pivot_opd: an external teacher says nothing to imitate",
+                fix='use prevention_loss = "surrogate", or variant = "pivots"',
+            )
         self._seed = materials.seed
         self._chat: ChatFormat = required(materials.chat, "a chat format", self.name)
         self._student = self.rollouts.sampler
