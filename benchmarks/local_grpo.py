@@ -104,6 +104,8 @@ def run_ours(model: Path, prompt: int, group: int, beta: float, steps: int) -> l
             return Verdict(reward_of(done.token_ids), "token sum")
 
     policy = load_policy(model, device="cpu")
+    # Like TRL's, it is there before memory is measured.
+    reference = load_policy(model, device="cpu") if beta else None
     task = Task("random", "random")
     turns = [
         Turn(str(i), str(i), task, 0, (Message("user", text),), (), Message("assistant", "a"))
@@ -127,6 +129,7 @@ def run_ours(model: Path, prompt: int, group: int, beta: float, steps: int) -> l
             objective,
             config,
             Path(folder),
+            reference=reference,
             on_step=lambda _metrics: stamps.append(time.process_time()),
         )
     # The last step also writes the checkpoint and the policy.

@@ -2,8 +2,9 @@
 
 transformers writes them as small operations, each of which keeps a tensor or two: three fifths
 of all that a layer keeps. Here the backward pass computes again what it misses:
-a product of a norm's input, and the first two of an MLP's three matrix products. Outputs, and
-the gradients of an MLP, are the same bit for bit.
+a product of a norm's input, and the first two of an MLP's three matrix products, those for a part
+of the tokens at a time. What a norm gives is not kept by the layers that take it either (see
+`models/normed.py`). Outputs are the same bit for bit; so are gradients up to `PART_ROWS` tokens.
 
 Letters in names: N tokens, H hidden size, I inner size.
 """
@@ -23,10 +24,14 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP, Qwen3RMSNorm
 from transformers.models.smollm3.modeling_smollm3 import SmolLM3MLP, SmolLM3RMSNorm
 
 from pivotune.models.linear import OneDnnLinear, product_for
+from pivotune.models.normed import kept_input, kept_input_again, note_normed, scaled
 
 NORMS = (LlamaRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm, SmolLM3RMSNorm)
 MLPS = (LlamaMLP, Qwen2MLP, Qwen3MLP, SmolLM3MLP)
 """One and the same computation under four names."""
+
+PART_ROWS = 256
+"""Tokens whose inner activations an MLP's backward pass holds at once, five of them a token."""
 
 
 def keep_only_inputs(model: nn.Module) -> None:
@@ -44,7 +49,8 @@ class LeanNorm(LlamaRMSNorm):  # type: ignore[misc]
     def forward(self, hidden_states: Tensor) -> Tensor:
         out: Tensor
         if _is_plain_float32(hidden_states, self.weight):
-            out = _Norm.apply(hidden_states, self.weight, self.variance_epsilon)  # type: ignore[no-untyped-call]
+            out, scale = _Norm.apply(hidden_states, self.weight, self.variance_epsilon)  # type: ignore[no-untyped-call]
+            note_normed(out, hidden_states, scale, self.weight)
         else:
             out = super().forward(hidden_states)
         return out
@@ -96,16 +102,17 @@ class _Norm(torch.autograd.Function):
     """y = w * x / rms(x)."""
 
     @staticmethod
-    def forward(ctx: Any, x_NH: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:
+    def forward(ctx: Any, x_NH: Tensor, weight_H: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         scale_N1 = torch.rsqrt(x_NH.pow(2).mean(-1, keepdim=True) + epsilon)
         ctx.save_for_backward(x_NH, scale_N1, weight_H)
-        return (x_NH * scale_N1).mul_(weight_H)
+        ctx.mark_non_differentiable(scale_N1)
+        return scaled(x_NH, scale_N1, weight_H), scale_N1
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         """With n = x / rms(x): dw = sum_N g n, dx = (w g - n mean_H(w g n)) / rms(x)."""
         x_NH, scale_N1, weight_H = ctx.saved_tensors
-        (grad_NH,) = grads
+        grad_NH, _ = grads
         normed_NH = x_NH * scale_N1
         product_NH = normed_NH * grad_NH
         grad_weight_H = product_NH.reshape(-1, len(weight_H)).sum(0)
@@ -120,25 +127,42 @@ class _Mlp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
-        ctx.save_for_backward(x, gate, up, down)
+        ctx.save_for_backward(gate, up, down, *kept_input(x))
         if _output_is_left_out.get():
             return torch.empty_like(x)
         multiply = product_for(x)
         return multiply(silu(multiply(x, gate)).mul_(multiply(x, up)), down)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        x, gate, up, down = ctx.saved_tensors
-        multiply = product_for(x)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        gate, up, down, *kept = ctx.saved_tensors
+        x = kept_input_again(kept)
         x_NH, grad_NH = (each.reshape(-1, each.shape[-1]) for each in (x, *grads))
-        gate_NI, up_NI = multiply(x_NH, gate), multiply(x_NH, up)
-        active_NI = silu(gate_NI)
-        grad_down = multiply(grad_NH.t(), (active_NI * up_NI).t())
-        grad_inner_NI = multiply(grad_NH, down.t())
-        grad_up_NI = active_NI.mul_(grad_inner_NI)
-        grad_up = multiply(grad_up_NI.t(), x_NH.t())
-        grad_x_NH = multiply(grad_up_NI, up.t())
-        del active_NI, grad_up_NI
-        grad_gate_NI = torch.ops.aten.silu_backward(grad_inner_NI.mul_(up_NI), gate_NI)
-        grad_x_NH += multiply(grad_gate_NI, gate.t())
-        return grad_x_NH.view_as(x), multiply(grad_gate_NI.t(), x_NH.t()), grad_up, grad_down
+        grad_x_NH = torch.empty_like(x_NH)
+        sums = [torch.zeros_like(each) for each in (gate, up, down)]
+        parts = [torch.split(each, PART_ROWS) for each in (x_NH, grad_NH, grad_x_NH)]
+        for x_part, grad_part, out in zip(*parts, strict=True):
+            _add_mlp_gradients(x_part, grad_part, (gate, up, down), out, sums)
+        return grad_x_NH.view_as(x), *sums
+
+
+def _add_mlp_gradients(
+    x_NH: Tensor,
+    grad_NH: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor],
+    out_NH: Tensor,
+    sums: list[Tensor],
+) -> None:
+    """From the output's gradient the input's, into `out_NH`, and the weights', added to `sums`."""
+    (gate, up, down), multiply = weights, product_for(x_NH)
+    gate_NI, up_NI = multiply(x_NH, gate), multiply(x_NH, up)
+    active_NI = silu(gate_NI)
+    sums[2] += multiply(grad_NH.t(), (active_NI * up_NI).t())
+    grad_inner_NI = multiply(grad_NH, down.t())
+    grad_up_NI = active_NI.mul_(grad_inner_NI)
+    sums[1] += multiply(grad_up_NI.t(), x_NH.t())
+    out_NH.copy_(multiply(grad_up_NI, up.t()))
+    del active_NI, grad_up_NI
+    grad_gate_NI = torch.ops.aten.silu_backward(grad_inner_NI.mul_(up_NI), gate_NI)
+    out_NH += multiply(grad_gate_NI, gate.t())
+    sums[0] += multiply(grad_gate_NI.t(), x_NH.t())

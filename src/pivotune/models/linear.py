@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pivotune.models.normed import kept_input, kept_input_again
+
 LEAST_ROWS = 128
 """oneDNN prepares a kernel for every new number of rows; fewer rows do not pay for that."""
 
@@ -61,17 +63,18 @@ def onednn_linear(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) ->
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-        ctx.save_for_backward(input_NI, weight_OI)
+        ctx.save_for_backward(weight_OI, *kept_input(input_NI))
         return _product(input_NI, weight_OI, bias_O)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        input_NI, weight_OI = ctx.saved_tensors
+        weight_OI, *kept = ctx.saved_tensors
         (grad_NO,) = grads
         of_input, of_weight, of_bias = ctx.needs_input_grad
         flat_NO = grad_NO.flatten(0, -2)
         grad_weight = None
         if of_weight:
+            input_NI = kept_input_again(kept)
             grad_weight = _product(flat_NO.t(), input_NI.flatten(0, -2).t())
         return (
             _product(grad_NO, weight_OI.t()) if of_input else None,
