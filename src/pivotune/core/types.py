@@ -27,8 +27,8 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One chat message. Missing, null and empty content are all the empty string.
 
-    `thinking` is reasoning text kept apart from the content; `tool_call_id` and `name` belong
-    to tool results.
+    `thinking` is reasoning text kept apart from the content; `tool_call_id`, `name` and `failed`
+    (the trace marks the result as an error) belong to tool results.
     """
 
     role: Role
@@ -37,6 +37,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     thinking: str = ""
     tool_call_id: str = ""
     name: str = ""
+    failed: bool = False
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,6 +93,10 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[ToolSpec, ...]
     expert: Message
     meta: JsonObject = msgspec.field(default_factory=dict)
+
+
+TOOL_ERROR = "tool_error"
+"""Key of a turn's meta: a result of its calls is marked as an error."""
 
 
 class ParseOutcome(enum.Enum):

@@ -15,6 +15,7 @@ from pivotune.ingest.messages import (
     RefusalError,
     check_messages,
     index_tools,
+    is_marked_failed,
     note_missing_tools,
     read_call,
     read_name,
@@ -109,7 +110,8 @@ def _read_results(step: JsonObject, calls: set[str], where: str) -> list[Message
         if answered and answered not in calls:
             raise RefusalError("tool result without a call", f"{where} answers {answered!r}")
         if answered:
-            messages.append(Message("tool", text, tool_call_id=answered))
+            failed = is_marked_failed(result) or is_marked_failed(result.get("extra"))
+            messages.append(Message("tool", text, tool_call_id=answered, failed=failed))
         elif text:
             messages.append(Message("user", text))
     return messages

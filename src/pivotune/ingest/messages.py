@@ -89,6 +89,15 @@ def read_result(content: Any, where: str) -> str:
     return read_text(content, where)[0]
 
 
+def is_marked_failed(result: Any) -> bool:
+    """Whether a tool's result is marked as an error, by the names that chat formats have for it."""
+    return isinstance(result, Mapping) and (
+        result.get("is_error") is True
+        or result.get("isError") is True
+        or result.get("status") in ("error", "failed")
+    )
+
+
 def split_thinking(content: str) -> tuple[str, str]:
     """Content without a leading closed think block, and what the block holds."""
     if THINK_CLOSE not in content:

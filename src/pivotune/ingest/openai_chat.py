@@ -12,6 +12,7 @@ from pivotune.ingest.messages import (
     RefusalError,
     check_messages,
     index_tools,
+    is_marked_failed,
     known_role,
     note_missing_tools,
     read_call,
@@ -124,6 +125,7 @@ def _read_message(row: Any, specs: dict[str, ToolSpec], draft: Draft, where: str
             read_result(row.get("content"), where),
             tool_call_id=read_name(row, "tool_call_id"),
             name=read_name(row, "name"),
+            failed=is_marked_failed(row),
         )
     content, thinking = read_text(row.get("content"), where)
     if role != "assistant":

@@ -17,6 +17,7 @@ from pivotune.ingest.messages import (
     RefusalError,
     check_messages,
     index_tools,
+    is_marked_failed,
     known_role,
     note_missing_tools,
     read_call,
@@ -152,7 +153,8 @@ def _other_message(item: Mapping[str, Any], where: str) -> Message:
     kind = item.get("type") or "message"
     if kind in ("function_call_output", "custom_tool_call_output"):
         result = read_result(item.get("output"), where)
-        return Message("tool", result, tool_call_id=read_name(item, "call_id"))
+        answered = read_name(item, "call_id")
+        return Message("tool", result, tool_call_id=answered, failed=is_marked_failed(item))
     if kind != "message":
         raise RefusalError("item of unknown type", f"{where}: {kind!r}")
     role = known_role(item.get("role"), ROLES, where)

@@ -1,6 +1,8 @@
 """A trajectory to its turns: every assistant message is one, calls or plain language alike."""
 
-from pivotune.core.types import Trajectory, Turn
+from itertools import takewhile
+
+from pivotune.core.types import TOOL_ERROR, JsonObject, Message, Trajectory, Turn
 
 CONTEXT_MESSAGES = "context_messages"
 
@@ -21,7 +23,7 @@ def split_turns(trajectory: Trajectory) -> list[Turn]:
             state=trajectory.messages[:position],
             tools=trajectory.tools,
             expert=trajectory.messages[position],
-            meta=trajectory.meta,
+            meta=trajectory.meta | _outcome(trajectory.messages[position + 1 :]),
         )
         for index, position in enumerate(positions)
         if position >= _context(trajectory)
@@ -36,6 +38,12 @@ def count_turns(trajectory: Trajectory) -> int:
 
 def _positions(trajectory: Trajectory) -> list[int]:
     return [i for i, message in enumerate(trajectory.messages) if message.role == "assistant"]
+
+
+def _outcome(after: tuple[Message, ...]) -> JsonObject:
+    """What the meta of a turn says of the results that follow it."""
+    results = takewhile(lambda message: message.role == "tool", after)
+    return {TOOL_ERROR: True} if any(result.failed for result in results) else {}
 
 
 def _context(trajectory: Trajectory) -> int:

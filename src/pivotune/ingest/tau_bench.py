@@ -1,11 +1,14 @@
 """tau-bench result files: `{task_id, reward, info, traj, trial}`, `traj` in OpenAI's form.
 
-They carry no tool schemas: give them from a file, or let them be inferred from the calls.
+They carry no tool schemas: give them from a file, or let them be inferred from the calls. A tool
+that refuses a call answers "Error: " and why; tau-bench has no other mark of it.
 """
 
 from typing import Any
 
-from pivotune.core.types import JsonObject, Task, Trajectory
+import msgspec
+
+from pivotune.core.types import JsonObject, Message, Task, Trajectory
 from pivotune.ingest.messages import Draft, note_missing_tools, read_name, read_reward, read_tools
 from pivotune.ingest.openai_chat import read_messages
 
@@ -28,10 +31,16 @@ def convert(row: JsonObject, draft: Draft) -> list[Trajectory]:
         domain=task.domain,
         task=task,
         tools=tools,
-        messages=read_messages(row["traj"], tools, draft),
+        messages=tuple(map(_mark_failed, read_messages(row["traj"], tools, draft))),
         reward=read_reward(row, draft, "reward"),
         meta={"trial": row["trial"]} if trial else {},
     )
     draft.ignore(row, _USED)
     note_missing_tools(trajectory, draft)
     return [trajectory]
+
+
+def _mark_failed(message: Message) -> Message:
+    if message.role != "tool" or not message.content.startswith("Error: "):
+        return message
+    return msgspec.structs.replace(message, failed=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from pivotune.core.types import Message, Trajectory, Turn, content_hash
+from pivotune.core.types import TOOL_ERROR, Message, Trajectory, Turn, content_hash
 
 
 class CandidateConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,8 +40,8 @@ def prefix_hash(turn: Turn) -> str:
 
 
 def tool_error(turn: Turn) -> bool:
-    """Whether the trace marks the turn's call as failed (`meta["tool_error"]`)."""
-    return bool(turn.meta.get("tool_error", False))
+    """Whether the trace marks a result of the turn's calls as an error."""
+    return bool(turn.meta.get(TOOL_ERROR, False))
 
 
 def choose_candidates(
