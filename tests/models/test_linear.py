@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pivotune.models import linear
-from pivotune.models.linear import OneDnnLinear, onednn_linear, speed_up_linears
+from pivotune.models.linear import LEAST_ROWS_ALONE, OneDnnLinear, speed_up_linears
 from pivotune.models.policy import hash_weights
 from tiny_models import tiny_model
 
@@ -54,19 +54,35 @@ def test_rows_that_do_not_lie_in_order() -> None:
 
 
 def test_a_frozen_weight_gets_no_gradient() -> None:
-    weight, rows = torch.randn(8, 16), torch.randn(200, 16, requires_grad=True)
-    onednn_linear(rows, weight, None).sum().backward()
+    layer, rows = one_dnn(nn.Linear(16, 8, bias=False)), torch.randn(200, 16, requires_grad=True)
+    weight = layer.weight.requires_grad_(False)
+    layer(rows).sum().backward()
     assert weight.grad is None
     torch.testing.assert_close(rows.grad, weight.sum(0).expand(200, 16), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(8,), (16,), (1, 33), (1, 3, 7), (511,), (513,), (2, 300)])
+def test_rows_are_filled_up_where_there_is_no_gradient(shape: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    layer, rows = nn.Linear(24, 40, bias=bias), torch.randn(*shape, 24)
+    with torch.inference_mode():
+        exact = deepcopy(layer).double()(rows.double())
+        out = one_dnn(layer)(rows)
+        assert out.shape == exact.shape
+        torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("case", ["few rows", "float64", "autocast"])
 def test_anything_else_is_computed_as_ever(case: str) -> None:
     torch.manual_seed(0)
-    layer, rows = nn.Linear(24, 40), torch.randn(8 if case == "few rows" else 200, 24)
+    layer, rows = (
+        nn.Linear(24, 40),
+        torch.randn(LEAST_ROWS_ALONE - 1 if case == "few rows" else 200, 24),
+    )
     if case == "float64":
         layer, rows = layer.double(), rows.double()
-    with torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"):
         assert torch.equal(one_dnn(layer)(rows), layer(rows))
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 
-from pivotune.models.linear import onednn_linear
+from pivotune.models.linear import OneDnnLinear
 from pivotune.models.normed import kept_input, kept_input_again, note_normed, scaled
 
 
@@ -37,10 +38,11 @@ def test_a_view_a_copy_and_a_changed_output_are_kept_themselves(
     not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"
 )
 def test_a_linear_layers_gradients_are_the_same(noted: torch.Tensor) -> None:
-    weight = torch.randn(40, 24, requires_grad=True)
+    layer = nn.Linear(24, 40)
+    layer.__class__ = OneDnnLinear
     factors = torch.linspace(-1, 1, 200 * 40).view(200, 40)
     kept = []
     for rows in (noted, noted.clone()):
-        loss = (onednn_linear(rows, weight, None) * factors).sum()
-        kept.append(torch.autograd.grad(loss, weight)[0])
+        loss = (layer(rows) * factors).sum()
+        kept.append(torch.autograd.grad(loss, layer.weight)[0])
     assert torch.equal(*kept)

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from pivotune.models.normed import kept_input, kept_input_again
 
 LEAST_ROWS = 128
-"""oneDNN prepares a kernel for every new number of rows; fewer rows do not pay for that."""
+"""oneDNN prepares a kernel for every new number of rows, 0.5 ms each; in training, where each of
+these takes three and hardly any number comes twice, fewer rows do not pay for that."""
+
+LEAST_ROWS_ALONE = 8
+ROWS_STEP = 16
+MOST_PADDED_ROWS = 512
+"""Without gradient rows are filled up to a multiple, so that the rows of a sampler, of which one
+after the other finishes, need few kernels."""
 
 
 def speed_up_linears(model: nn.Module) -> None:
@@ -41,23 +48,21 @@ class OneDnnLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name in torch)
         weight = self.weight
+        tensors = (input, weight, self.bias)
+        with_gradient = torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in tensors
+        )
         if (
             input.dtype != torch.float32
             or weight.dtype != torch.float32
             or torch.is_autocast_enabled("cpu")
-            or not _is_worth_it(input)
+            or not _is_worth_it(input, LEAST_ROWS if with_gradient else LEAST_ROWS_ALONE)
         ):
             return super().forward(input)
-        return onednn_linear(input, weight, self.bias)
-
-
-def onednn_linear(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """What `torch.nn.functional.linear` computes, float32 on the CPU, any leading dimensions."""
-    tensors = (input_NI, weight_OI, bias_O)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        out: Tensor = _Linear.apply(*tensors)  # type: ignore[no-untyped-call]
-        return out
-    return _product(input_NI, weight_OI, bias_O)
+        if with_gradient:
+            out: Tensor = _Linear.apply(*tensors)  # type: ignore[no-untyped-call]
+            return out
+        return _padded_product(*tensors)
 
 
 class _Linear(torch.autograd.Function):
@@ -85,13 +90,24 @@ class _Linear(torch.autograd.Function):
 
 def product_for(input: Tensor) -> Callable[[Tensor, Tensor], Tensor]:  # noqa: A002
     """The product (N, I), (O, I) -> (N, O) that a layer of a policy uses for a float32 input."""
-    if is_faster_here() and _is_worth_it(input):
+    if is_faster_here() and _is_worth_it(input, LEAST_ROWS):
         return _product
     return torch.nn.functional.linear
 
 
-def _is_worth_it(input: Tensor) -> bool:  # noqa: A002
-    return input.device.type == "cpu" and input.numel() >= LEAST_ROWS * input.shape[-1]
+def _is_worth_it(input: Tensor, least: int) -> bool:  # noqa: A002
+    return input.device.type == "cpu" and input.numel() >= least * input.shape[-1]
+
+
+def _padded_product(input: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:  # noqa: A002
+    """As `_product`, without gradient, at a number of rows that comes often."""
+    input_NI = input.reshape(-1, input.shape[-1])
+    rows = len(input_NI)
+    filler = -rows % ROWS_STEP if rows < MOST_PADDED_ROWS else 0
+    if filler:
+        input_NI = torch.cat([input_NI, input_NI.new_zeros(filler, input_NI.shape[1])])
+    out_NO = _product(input_NI, weight_OI, bias_O)[:rows]
+    return out_NO.view(*input.shape[:-1], len(weight_OI))
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
