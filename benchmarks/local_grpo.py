@@ -8,9 +8,10 @@ the token ids and make one AdamW step, without KL and with beta 0.01. Every meas
 process of its own with one thread: processor seconds a step and peak memory above what the
 process held after its imports. Medians of three steps after a warm-up step; TRL's steps over
 prompts of 2,048 take a minute and more, so there it is one step, the first. Our micro-batch is
-one group; TRL has gradient checkpointing off (faster here) and the micro-batch that makes one
-step over 4 x 8 rows of 512 fastest, found first. `ceiling` is the ratio of the tokens of the
-training pass alone. `--quick` takes P=512 and G=8 only.
+one group, and every setting is measured once more with activations computed again (`recompute`);
+TRL has gradient checkpointing off (faster here) and the micro-batch that makes one step over 4 x 8
+rows of 512 fastest, found first. `ceiling` is the ratio of the tokens of the training pass alone.
+`--quick` takes P=512 and G=8 only.
 """
 
 import argparse
@@ -85,7 +86,9 @@ def build_model(folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
-def run_ours(model: Path, prompt: int, group: int, beta: float, steps: int) -> list[float]:
+def run_ours(
+    model: Path, prompt: int, group: int, beta: float, steps: int, *, recompute: bool = False
+) -> list[float]:
     """Processor seconds of each step."""
     from pivotune.core.protocols import Environment
     from pivotune.core.types import Completion, Message, Task, Turn, Verdict
@@ -119,6 +122,7 @@ def run_ours(model: Path, prompt: int, group: int, beta: float, steps: int) -> l
         warmup_steps=0,
         checkpoint_every=steps,
         token_budget=prompt + group * ACTION,
+        recompute=recompute,
         loss=LossConfig(beta=beta),
     )
     start_measuring()
@@ -199,7 +203,10 @@ def start_measuring() -> None:
 def measure_here(arguments: argparse.Namespace) -> None:
     """One side of one setting; the result as a line of JSON."""
     common = (arguments.model, arguments.prompt, arguments.group, arguments.beta, arguments.steps)
-    steps = run_ours(*common) if arguments.side == "ours" else run_trl(*common, arguments.rows)
+    if arguments.side == "trl":
+        steps = run_trl(*common, arguments.rows)
+    else:
+        steps = run_ours(*common, recompute=arguments.side == "recompute")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - BASELINE[0]
     print(json.dumps({"seconds": statistics.median(steps[1:] or steps), "bytes": peak}))
 
@@ -230,24 +237,26 @@ def find_rows(model: Path) -> int:
 
 def compare_all(model: Path, settings: Sequence[tuple[int, int, float]]) -> None:
     rows = find_rows(model)
-    head = ("P", "G", "beta", "ours", "TRL", "ratio", "ceiling", "ours MB", "TRL MB", "memory")
-    print("".join(f"{word:>9}" for word in head))
+    head = ("P", "G", "beta", "side", "ours", "TRL", "ratio", "ceiling", "ours MB", "TRL MB")
+    print("".join(f"{word:>10}" for word in (*head, "memory")))
     results = []
     for prompt, group, beta in settings:
-        # Our last step also writes the policy and is left out.
-        ours = measure("ours", model, prompt, group, beta, steps=5)
         steps = 4 if prompt == 512 else 1
         theirs = measure("trl", model, prompt, group, beta, steps=steps, rows=rows)
         ceiling = group * (prompt + ACTION) / (prompt + group * ACTION)
-        ratio = theirs["seconds"] / ours["seconds"]
-        results.append((ratio, prompt, group, beta, ours, theirs))
-        print(
-            f"{prompt:9d}{group:9d}{beta:9.2f}{ours['seconds']:8.2f}s"
-            f"{theirs['seconds']:8.2f}s{ratio:9.1f}{ceiling:9.1f}"
-            f"{ours['bytes'] / 1e6:9.0f}{theirs['bytes'] / 1e6:9.0f}"
-            f"{ours['bytes'] / theirs['bytes']:9.0%}",
-            flush=True,
-        )
+        for side in ("ours", "recompute"):
+            # Our last step also writes the policy and is left out.
+            ours = measure(side, model, prompt, group, beta, steps=5)
+            ratio = theirs["seconds"] / ours["seconds"]
+            if side == "ours":
+                results.append((ratio, prompt, group, beta, ours, theirs))
+            print(
+                f"{prompt:10d}{group:10d}{beta:10.2f}{side:>10}{ours['seconds']:9.2f}s"
+                f"{theirs['seconds']:9.2f}s{ratio:10.1f}{ceiling:10.1f}"
+                f"{ours['bytes'] / 1e6:10.0f}{theirs['bytes'] / 1e6:10.0f}"
+                f"{ours['bytes'] / theirs['bytes']:10.0%}",
+                flush=True,
+            )
     ratio, prompt, group, beta, ours, theirs = min(results, key=lambda each: each[0])
     line = {
         "name": "local_grpo",
@@ -264,7 +273,7 @@ def compare_all(model: Path, settings: Sequence[tuple[int, int, float]]) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--side", choices=["ours", "trl"], help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["ours", "recompute", "trl"], help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     for name in ("prompt", "group", "rows", "steps"):
         parser.add_argument(f"--{name}", type=int, default=0, help=argparse.SUPPRESS)
