@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from pivotune.models import attention
 from pivotune.models.attention import (
     ATTENTION_NAME,
     attention_set_to,
@@ -58,13 +59,18 @@ def both(layout: TreeLayout, dtype: torch.dtype = torch.float32) -> list[list[to
     return results
 
 
-@given(token_trees())
+@pytest.mark.parametrize("pieces", [range(0), range(2, 100)], ids=["whole runs", "runs in pieces"])
+@given(trees=token_trees())
 @settings(deadline=None)
-def test_output_and_gradients_equal_masked_attention(trees: list[TokenTree]) -> None:
+def test_output_and_gradients_equal_masked_attention(trees: list[TokenTree], pieces: range) -> None:
     layout = tree_layout(trees, flatten_signals(trees))
     if len(layout.input_ids) == 0:
         return
-    for ours, dense in zip(*both(layout), strict=True):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "IN_PIECES", pieces)
+        patch.setattr(attention, "PIECE", 2)
+        results = both(layout)
+    for ours, dense in zip(*results, strict=True):
         torch.testing.assert_close(ours, dense, rtol=1e-5, atol=1e-5)
 
 
@@ -81,7 +87,7 @@ def test_many_long_branches_at_several_depths() -> None:
 
 
 def test_bfloat16_stays_within_its_precision() -> None:
-    trees = [group(40, [9, 5, 7], attach=30), group(12, [4, 4], seed=1)]
+    trees = [group(400, [9, 5, 7], attach=300), group(12, [4, 4], seed=1)]
     layout = tree_layout(trees, flatten_signals(trees))
     for ours, dense in zip(*both(layout, torch.bfloat16), strict=True):
         torch.testing.assert_close(ours, dense, rtol=0.05, atol=0.05)

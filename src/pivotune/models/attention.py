@@ -23,6 +23,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from pivotune.models.packing import TreeLayout
 
 ATTENTION_NAME = "pivotune_tree"
+IN_PIECES = range(256, 4096)
+PIECE = 128
+"""The CPU kernel takes 512 keys at once, also those that a causal query may not see: half of the
+work on a run of 512. So runs of such lengths are computed in pieces."""
+
 SUPPORTED_TYPES = ("llama", "qwen2", "qwen3", "smollm3")
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -191,9 +196,7 @@ class _TreeAttention(torch.autograd.Function):
         grad_value = torch.empty_like(value, dtype=torch.float32)
         for block in tree.blocks:
             rows = [_rows(x, block) for x in (query, key, value, out, lse)]
-            parts = _flash_backward(
-                _gradient_rows(grad_out, block), *rows, 0.0, True, scale=scaling
-            )
+            parts = _causal_gradients(_gradient_rows(grad_out, block), *rows, scaling=scaling)
             for whole, part in zip((grad_query, grad_key, grad_value), parts, strict=True):
                 _put_rows(whole, part, block)
         if tree.forks:
@@ -210,12 +213,82 @@ def _attend(
     lse = query.new_empty(query.shape[:2], dtype=torch.float32)
     for block in tree.blocks:
         rows = [_rows(x, block) for x in (query, key, value)]
-        block_out, block_lse = _flash(*rows, 0.0, True, scale=scaling)
+        block_out, block_lse = _attend_causally(*rows, scaling=scaling)
         _put_rows(out, block_out, block)
         _put_rows(lse, block_lse, block)
     if tree.forks:
         _merge_forks(out, lse, query, key, value, tree, scaling)
     return out, lse
+
+
+def _attend_causally(
+    query: Tensor, key: Tensor, value: Tensor, *, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """Rows (R, A, n, D), (R, K, n, D) twice -> the output (R, A, n, D), its log-sum-exp (R, A, n).
+
+    In pieces: each against itself, causally, and against everything before it.
+    """
+    if query.shape[2] not in IN_PIECES:
+        out, lse = _flash(query, key, value, 0.0, True, scale=scaling)
+        return out, lse
+    out = torch.empty_like(query)
+    lse = query.new_empty(query.shape[:3], dtype=torch.float32)
+    for start in range(0, query.shape[2], PIECE):
+        own, queries, keys, values = _piece(start, query, key, value)
+        part, part_lse = _flash(queries, keys, values, 0.0, True, scale=scaling)
+        if start:
+            before = key[:, :, :start], value[:, :, :start]
+            earlier, earlier_lse = _flash(queries, *before, 0.0, False, scale=scaling)
+            share = torch.sigmoid(earlier_lse - part_lse).unsqueeze(-1)
+            part = torch.lerp(part.float(), earlier.float(), share)
+            part_lse = torch.logaddexp(part_lse, earlier_lse)
+        out[own], lse[own] = part, part_lse
+    return out, lse
+
+
+def _causal_gradients(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    *,
+    scaling: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of query, key and value, from what `_attend_causally` was given and gave."""
+    if query.shape[2] not in IN_PIECES:
+        whole: tuple[Tensor, Tensor, Tensor] = _flash_backward(
+            grad_out, query, key, value, out, lse, 0.0, True, scale=scaling
+        )
+        return whole
+    grad_query = torch.empty_like(query)
+    grad_key, grad_value = (torch.zeros_like(x, dtype=torch.float32) for x in (key, value))
+    for start in range(0, query.shape[2], PIECE):
+        own, grads, queries, keys, values, *known = _piece(
+            start, grad_out, query, key, value, out, lse
+        )
+        part, part_key, part_value = _flash_backward(
+            grads, queries, keys, values, *known, 0.0, True, scale=scaling
+        )
+        grad_key[own] += part_key
+        grad_value[own] += part_value
+        if start:
+            before = key[:, :, :start], value[:, :, :start]
+            more, part_key, part_value = _flash_backward(
+                grads, queries, *before, *known, 0.0, False, scale=scaling
+            )
+            part = part + more
+            grad_key[:, :, :start] += part_key
+            grad_value[:, :, :start] += part_value
+        grad_query[own] = part
+    return grad_query, grad_key, grad_value
+
+
+def _piece(start: int, *rows: Tensor) -> tuple[Any, ...]:
+    """The index of a piece, and the piece of each of some rows (R, heads, n, …)."""
+    own = (slice(None), slice(None), slice(start, start + PIECE))
+    return own, *(each[own] for each in rows)
 
 
 def _merge_forks(
