@@ -1,4 +1,4 @@
-"""The recipe for tau-bench's runs, cut down: failed runs, inferred tools, a warm start, a report."""
+"""The recipe for tau-bench runs, cut down: failed runs, inferred tools, a warm start, a report."""
 
 import json
 from contextlib import contextmanager
