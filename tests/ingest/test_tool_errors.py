@@ -52,6 +52,11 @@ def test_other_results_are_none(tmp_path: Path, mark: dict[str, Any]) -> None:
     assert errors_of(tmp_path, {"messages": chat(mark)}) == [False, False]
 
 
+def test_a_rows_own_meta_may_use_the_name_for_something_else(tmp_path: Path) -> None:
+    row = {"messages": chat({"is_error": True}), "meta": {"tool_error": "3 of 4 calls"}}
+    assert errors_of(tmp_path, row) == [True, False]
+
+
 def test_a_responses_item(tmp_path: Path) -> None:
     items = [
         {"type": "function_call", "name": "weather", "arguments": "{}", "call_id": "c1"},

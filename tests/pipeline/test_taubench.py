@@ -34,7 +34,7 @@ def airline_row(task: int) -> dict[str, object]:
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": f"I am u{task}."},
         {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "found" if task else "Error: no user"},
+        {"role": "tool", "tool_call_id": "c", "content": "Error: no user"},
         {"role": "assistant", "content": "Done."},
     ]
     return {"task_id": task, "reward": float(task == 3), "info": {}, "traj": traj, "trial": 0}
@@ -51,10 +51,9 @@ def test_it_profiles_one_half_of_the_tasks_and_ends_in_a_report(tmp_path):
     assert {spec.name for each in run.trajectories() for spec in each.tools} == {"find"}
     plan = read_json(tmp_path / "run" / "plan.json", dict)
     warm, kept = plan["dropped"]["trajectory of the warm start"], plan["candidates"]
-    errors = plan["dropped"].get("the call ended in a tool error", 0)
-    # Two turns a trajectory; every "Done." follows another call, so there are no duplicates.
+    # Two turns a trajectory: a call, which fails, and "Done.", each time behind another call.
     assert 0 < warm < 8
-    assert kept + errors == 2 * (8 - warm)
+    assert plan["dropped"]["the call ended in a tool error"] == kept == 8 - warm
     summary = read_json(tmp_path / "run" / "summary.json", Summary)
     assert summary.turns.turns == kept
     assert sum(summary.outcomes.values()) == 4 * kept

@@ -1,6 +1,6 @@
 """A trajectory to its turns: every assistant message is one, calls or plain language alike."""
 
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from pivotune.core.types import TOOL_ERROR, JsonObject, Message, Trajectory, Turn
 
@@ -23,7 +23,7 @@ def split_turns(trajectory: Trajectory) -> list[Turn]:
             state=trajectory.messages[:position],
             tools=trajectory.tools,
             expert=trajectory.messages[position],
-            meta=trajectory.meta | _outcome(trajectory.messages[position + 1 :]),
+            meta=trajectory.meta | _outcome(trajectory, position),
         )
         for index, position in enumerate(positions)
         if position >= _context(trajectory)
@@ -40,10 +40,15 @@ def _positions(trajectory: Trajectory) -> list[int]:
     return [i for i, message in enumerate(trajectory.messages) if message.role == "assistant"]
 
 
-def _outcome(after: tuple[Message, ...]) -> JsonObject:
-    """What the meta of a turn says of the results that follow it."""
-    results = takewhile(lambda message: message.role == "tool", after)
-    return {TOOL_ERROR: True} if any(result.failed for result in results) else {}
+def _outcome(trajectory: Trajectory, position: int) -> JsonObject:
+    """What a turn's meta says of the results that follow it, whatever the row's own meta says."""
+    results = takewhile(_is_result, islice(trajectory.messages, position + 1, None))
+    failed = any(result.failed for result in results)
+    return {TOOL_ERROR: failed} if failed or TOOL_ERROR in trajectory.meta else {}
+
+
+def _is_result(message: Message) -> bool:
+    return message.role == "tool"
 
 
 def _context(trajectory: Trajectory) -> int:
